@@ -13,6 +13,7 @@ from derivable.core.diagnostics import UnsupportedError
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
 from derivable.parallel.program.execute import execute
+from derivable.parallel.program.graph import Graph
 from derivable.parallel.program.numpy_columns import NumPy
 from derivable.parallel.program.text import program_text
 
@@ -94,7 +95,7 @@ def test_jax_refuses_sizes_found_at_run_time():
     pytest.importorskip("jax")
     from derivable.bridge.jnp_columns import Jnp
 
-    graph = n.Graph()
+    graph = Graph()
     (mask,) = graph(n.Given, OPERANDS, (n.Type("bool"),))
     with pytest.raises(UnsupportedError, match="sizes at run time"):
         execute([graph.one(n.Compact, mask)], {OPERANDS: [np.array([True, False])]}, Jnp())

@@ -13,6 +13,7 @@ from derivable.core.diagnostics import LayoutError, ShapeError, TypeMismatchErro
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.check import check_program
 from derivable.parallel.program.execute import execute
+from derivable.parallel.program.graph import Graph
 from derivable.parallel.program.numpy_columns import NumPy
 from derivable.parallel.program.text import program_text
 
@@ -63,7 +64,7 @@ def test_rows(data):
         st.sampled_from([(st.integers(-3, 3), 32), (st.integers(-3, 3), 64)]) | VALUES.map(lambda v: (v, 64))
     )
     left, right = (data.draw(columns_of(values, data.draw(st.integers(0, 8)))) for _ in range(2))
-    graph = n.Graph()
+    graph = Graph()
     type_ = n.Type("int64", bits=bits)
     a, b = (graph(n.Given, name, (type_, type_)) for name in ("a", "b"))
     i, j = graph(n.Join, a, graph.one(n.Build, b, b[0].size), a[0].size)
@@ -121,7 +122,7 @@ def test_folds_with_any_operator(semiring, is_sorted):
     rows = np.sort(rows) if is_sorted else rows
     dtype = str(plus.neutral[0].dtype)
     values = rng.random(40) > 0.5 if dtype == "bool" else rng.random(40)
-    graph = n.Graph()
+    graph = Graph()
     by, given_values = graph(n.Given, "x", (n.Type("int64", 40), n.Type(dtype, 40)), False)
     folded = graph(n.Fold, (given_values,), by, 8, plus, is_sorted)
     (meaning,) = assert_equal_everywhere(folded, {"x": [rows, values]})
@@ -134,7 +135,7 @@ def test_folds_with_any_operator(semiring, is_sorted):
 
 def counting(to):
     """A loop that counts a column of one row up to a number; its step is static."""
-    graph = n.Graph()
+    graph = Graph()
     step = graph.one(n.Apply, "add", (ONE, ZERO), 1, None, n.Type("int64"))
     state = graph(n.Given, "number", (n.Type("int64"),))
     end = graph.one(n.Constant, to, n.Type("int64", state[0].size))
@@ -165,7 +166,7 @@ def test_loops_compute_what_does_not_change_once():
 @pytest.mark.parametrize("is_read", [False, True])
 def test_other_nodes_run_only_where_a_function_gives_nothing(arrays, is_read):
     """Rows below 3: at once, or by a mask; what both read is computed before."""
-    graph = n.Graph()
+    graph = Graph()
     (x,) = graph(n.Given, "x", (n.Type("int64"),))
     doubled = graph.one(n.Apply, "add", (x, x), x.size, None, n.Type("int64"))
     end = graph.one(n.Constant, 3, n.Type("int64", x.size))
@@ -204,7 +205,7 @@ def test_other_nodes_run_only_where_a_function_gives_nothing(arrays, is_read):
 
 def test_torch_keeps_constants_of_static_sizes():
     arrays, x = Torch("cpu"), torch.arange(3.0, dtype=torch.float64).requires_grad_()
-    graph = n.Graph()
+    graph = Graph()
     (given_,) = graph(n.Given, "x", (n.Type(n.VALUE, 3),), False)
     rows = graph.one(n.Constant, np.array([2, 0]), n.Type("int64", 2))
     taken = graph.one(n.Gather, given_, rows)
@@ -223,7 +224,7 @@ def test_torch_keeps_constants_of_static_sizes():
 
 
 def test_a_graph_tells_zeros_apart():
-    graph = n.Graph()
+    graph = Graph()
     zeros = [graph.one(n.Constant, zero, n.Type(n.VALUE)) for zero in (0.0, -0.0, False, 0)]
     assert len(set(zeros)) == 4
     assert graph.one(n.Constant, -0.0, n.Type(n.VALUE)) is not zeros[0]
@@ -233,7 +234,7 @@ def test_a_graph_tells_zeros_apart():
 @pytest.mark.parametrize("who_reads", ["the next round", "a node", "another column of the state"])
 def test_a_column_of_a_loop_grows_in_place_if_only_the_next_round_reads_it(who_reads):
     """A round doubles two columns, and puts one less than the first number of the first one in its place."""
-    graph = n.Graph()
+    graph = Graph()
     begin, state = (graph(n.Given, name, (n.Type("int64"),) * 2) for name in ("begin", "state"))
     row, one = (graph.one(n.Constant, number, n.Type("int64", 1)) for number in (0, 1))
     whole, other = (graph.one(n.Concatenate, (column, column)) for column in state)
@@ -335,7 +336,7 @@ def test_jax_means_the_same(semiring, is_sorted):
     rng, ring = np.random.default_rng(0), semirings.get(semiring)
     rows = rng.integers(0, 7, 40)
     given_ = {"x": [np.sort(rows) if is_sorted else rows, rng.random(40), rng.integers(-1, 9, 40)]}
-    graph = n.Graph()
+    graph = Graph()
     types = (n.Type("int64", 40), n.Type("float64", 40), n.Type("int64", 40))
     by, values, places = graph(n.Given, "x", types, False)
     (folded,) = graph(n.Fold, (values,), by, 9, ring.typed("float64").plus, is_sorted)

@@ -16,6 +16,7 @@ from derivable.bridge.protocol import Adjoints, Arrays, Engine, Functions, Shape
 from derivable.device.cpu.memory import empty
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Prepared
+from derivable.parallel.program.graph import Graph
 
 
 class Elementwise(ColumnEngine):
@@ -59,7 +60,7 @@ class Elementwise(ColumnEngine):
 
     @cached_property
     def program(self) -> Prepared:  # type: ignore[override]
-        graph = n.Graph()
+        graph = Graph()
         given = graph(n.Given, OPERANDS, tuple(n.Type(argument.dtype) for argument in self.function.operands[0]))
         sizes = [n.Type(str(other.dtype), len(other)) for other in self.others]
         others = [graph.one(n.Constant, other, of) for other, of in zip(self.others, sizes)]

@@ -24,6 +24,7 @@ from derivable.bridge.protocol import Engine, Shape
 from derivable.core.and_or import AND, LITERAL, NOT, OR, TRUE
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Prepared
+from derivable.parallel.program.graph import Graph
 
 Columns = tuple[n.Column, ...]
 
@@ -157,7 +158,7 @@ class LevelColumns(ColumnEngine):
 
 class _Program:
     def __init__(self, engine: LevelColumns):
-        self.engine, self.levels, self.graph = engine, engine.levels, n.Graph()
+        self.engine, self.levels, self.graph = engine, engine.levels, Graph()
         operations = {OR: engine.plus, AND: engine.times, NOT: engine.negation}
         self.functions = {kind: n.Function.of(str(of.name), of) for kind, of in operations.items() if of is not None}
 

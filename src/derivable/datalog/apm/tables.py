@@ -21,6 +21,7 @@ from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Expr, Var
 from derivable.datalog.values.values import ValueType
 from derivable.parallel.program import nodes as n
+from derivable.parallel.program.graph import Graph
 
 # What torch computes with on every device.
 _DEVICE_TYPES = {"bool", "int8", "int16", "int32", "int64", "float32", "float64"}
@@ -95,7 +96,7 @@ class Tables:
     def __init__(self, tags: TypedSemiring | ProofForm | None, host: Host):
         self.proofs = tags if isinstance(tags, ProofForm) else None
         self.typed = None if isinstance(tags, ProofForm) else tags
-        self.host, self.graph = host, n.Graph()
+        self.host, self.graph = host, Graph()
         if self.typed is not None:
             typed = self.typed
             operations = {"times": typed.times, "plus": typed.plus, "negate": typed.negation}

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,7 +42,7 @@ class _Kinds(ABCMeta):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Node(metaclass=_Kinds):
-    """A node of the graph: two nodes are equal if they are one; `Graph` makes equal ones once."""
+    """A node of the graph: two nodes are equal if they are one; `graph.Graph` makes equal ones once."""
 
     @cached_property
     def operands(self) -> tuple[Column, ...]:
@@ -587,29 +587,3 @@ def nodes_of(columns: Iterable[Column]) -> list[Node]:
             stack.append((node, True))
             stack += [(need, False) for need in reversed(node.needs)]
     return list(found)
-
-
-@dataclass
-class Graph:
-    """Makes nodes, equal ones once."""
-
-    known: dict[tuple, Node] = field(default_factory=dict)
-
-    def __call__(self, kind: type[Node], *parts: Any) -> tuple[Column, ...]:
-        """The results of a node of that kind."""
-        key = (kind, *map(_key, parts))
-        node = self.known.get(key)
-        if node is None:
-            node = self.known[key] = kind(*parts)
-        return tuple(Column(node, number) for number in range(len(node.types)))
-
-    def one(self, kind: type[Node], *parts: Any) -> Column:
-        """The result of a node that has one."""
-        return self(kind, *parts)[0]
-
-
-def _key(part: Any) -> Any:
-    """What two parts of equal nodes share: 0.0 equals False and -0.0, and is neither."""
-    if isinstance(part, np.ndarray):
-        return id(part)
-    return (type(part), repr(part)) if isinstance(part, int | float) else part

@@ -20,6 +20,7 @@ from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LimitError, UnsupportedError
 from derivable.parallel.program import nodes as n
+from derivable.parallel.program.graph import Graph
 from derivable.parallel.program.nodes import VALUE, Column
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import free_variables
@@ -44,7 +45,7 @@ class Flattening:
     def __init__(self, semiring: Semiring, known: Any):
         self.semiring, self.known = semiring, known
         self.root = Frame(1)
-        self.graph = n.Graph()
+        self.graph = Graph()
 
     # Columns
 
