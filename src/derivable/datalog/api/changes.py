@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.api import deletion
@@ -12,10 +12,6 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
 from derivable.datalog.rules.literal_order import order
 from derivable.datalog.rules.nodes import Atom, Negated
-
-if TYPE_CHECKING:
-    pass
-
 
 NEGATION = "a negation"
 
@@ -35,20 +31,20 @@ class Reads:
 
 
 def reads_of(ram: m.Ram) -> Reads:
-    """Found once a program."""
-    found = ram.plans.get("reads")
-    if found is not None:
-        return found
+    """Of a program, made once."""
+    known = ram.plans.get("reads")
+    if known is not None:
+        return known
     uses: list[dict[str, str | None]] = []
     readers: dict[str, list[int]] = {}
     home = {name: number for number, stratum in enumerate(ram.strata) for name in stratum.relations}
     for number, stratum in enumerate(ram.strata):
-        own: dict[str, str | None] = {}
+        used: dict[str, str | None] = {}
         for instruction in stratum.full:
             for name, why in _read_by(instruction):
-                own[name] = own.get(name) or why
-        uses.append(own)
-        for name in own:
+                used[name] = used.get(name) or why
+        uses.append(used)
+        for name in used:
             if home[name] != number:
                 readers.setdefault(name, []).append(number)
     made = Reads(tuple(uses), {name: tuple(numbers) for name, numbers in readers.items()}, home)
@@ -60,14 +56,14 @@ def _read_by(instruction: m.Instruction) -> list[tuple[str, str | None]]:
     if isinstance(instruction, AggregateRule):
         bodies = [instruction.body, *([instruction.groups] if instruction.groups else [])]
         return [(name, "an aggregate") for name in bodies]
-    found: list[tuple[str, str | None]] = []
+    reads: list[tuple[str, str | None]] = []
     for node in instruction.query.operators:
         scan = m.scan_of(node)
         if isinstance(node, m.Generate) and node.relation is not None:
-            found.append((node.relation, "an aggregate"))
+            reads.append((node.relation, "an aggregate"))
         if scan is not None:
-            found.append((scan.relation, NEGATION if isinstance(node, m.Difference) else None))
-    return found
+            reads.append((scan.relation, NEGATION if isinstance(node, m.Difference) else None))
+    return reads
 
 
 def change_stores(
@@ -79,8 +75,8 @@ def change_stores(
     splits   whether the changed atoms before that one read what is not new, so that no combination comes twice
     """
     key = "change", number, changed, negated, splits
-    found = ram.plans.get(key)
-    if found is None:
+    made = ram.plans.get(key)
+    if made is None:
         # What it says of a program in an error has been checked when the clause was lowered.
         program: Any = deletion.with_relations(ram, {deletion.GONE: negated})
         stores = []
@@ -89,18 +85,18 @@ def change_stores(
                 continue
             assert instruction.origin is not None
             clause = instruction.origin.clause
-            places = [i for i, part in enumerate(clause.body) if isinstance(part, Atom) and part.relation in changed]
-            for k, place in enumerate(places):
-                parts: dict[int, m.Part] = dict.fromkeys(places[:k] if splits else [], "stable")
-                parts[place] = "recent"
-                stores.append(store(m.Origin(clause, parts), order(clause, program, (place,))))
-            for place, part in enumerate(clause.body):
+            positions = [i for i, part in enumerate(clause.body) if isinstance(part, Atom) and part.relation in changed]
+            for k, position in enumerate(positions):
+                parts: dict[int, m.Part] = dict.fromkeys(positions[:k] if splits else [], "stable")
+                parts[position] = "recent"
+                stores.append(store(m.Origin(clause, parts), order(clause, program, (position,))))
+            for position, part in enumerate(clause.body):
                 if isinstance(part, Negated) and part.relation in negated:
                     news = Atom(deletion.GONE + part.relation, part.terms)
-                    released = replace(clause, body=(*clause.body[:place], news, *clause.body[place + 1 :]))
-                    stores.append(store(m.Origin(released), order(released, program, (place,))))
-        found = ram.plans[key] = tuple(stores)
-    return found
+                    released = replace(clause, body=(*clause.body[:position], news, *clause.body[position + 1 :]))
+                    stores.append(store(m.Origin(released), order(released, program, (position,))))
+        made = ram.plans[key] = tuple(stores)
+    return made
 
 
 @dataclass(frozen=True)
@@ -150,8 +146,8 @@ class Change:
     def recomputed(self) -> tuple[str, ...]:
         return self._relations(True)
 
-    def _relations(self, is_anew: bool) -> tuple[str, ...]:
-        some = [step for step in self.steps if (step.reason is not None) == is_anew]
+    def _relations(self, is_recomputed: bool) -> tuple[str, ...]:
+        some = [step for step in self.steps if (step.reason is not None) == is_recomputed]
         return tuple(name for step in some for name in step.relations if not name.startswith("#"))
 
     def __str__(self) -> str:
@@ -164,6 +160,6 @@ class Change:
 
 
 def every_stratum(ram: m.Ram, reason: str) -> Change:
-    """What a change did that computed everything anew."""
+    """What a change did that computed everything again."""
     steps = [Step(number, stratum.relations, reason, None, 0) for number, stratum in enumerate(ram.strata)]
     return Change(tuple(steps), 0)

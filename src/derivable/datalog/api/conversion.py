@@ -92,13 +92,13 @@ def _with_two_variants(item: s.Item) -> s.Item:
 def _functors(loaded: Loaded) -> list[s.Item]:
     """Functors as functions that Python has."""
     used = {node.name for item in loaded.syntax.items for node in walk(item) if isinstance(node, s.Call)}
-    found: list[s.Item] = []
+    functors: list[s.Item] = []
     for name, declared in loaded.types.functors.items():
         if name in used:
             types = [loaded.type_name(t, declared.span) for t in (*declared.parameters, declared.result)]
             columns = tuple(s.Column(t) for t in types[:-1])
-            found.append(s.FunctionType(name, columns, types[-1], span=declared.span))
-    return found
+            functors.append(s.FunctionType(name, columns, types[-1], span=declared.span))
+    return functors
 
 
 def _with_files(loaded: Loaded) -> list[s.Item]:

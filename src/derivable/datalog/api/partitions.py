@@ -46,21 +46,21 @@ class Distribution:
     rounds: Mapping[str, RoundPlan | str]
 
     @staticmethod
-    def of(plan: Plan, given: Collection[str], frames: Mapping[str, int | None], provenance: Any) -> Distribution:
-        """given  the relations with facts from outside; frames  those of them that the engine has, with their bytes"""
+    def of(plan: Plan, inputs: Collection[str], frames: Mapping[str, int | None], provenance: Any) -> Distribution:
+        """inputs  the relations with facts from outside; frames  those of them that the engine has, with their bytes"""
         record = provenance_of("unit" if provenance is None else provenance)
         rules = plan.optimised(True, record is not boolean)
         _check(rules)
-        rules = prepared(rules, given, _is_associative(record))
+        rules = prepared(rules, inputs, _is_associative(record))
         pivots = Pivots(rules)
         named = {source_of(rules, name): size for name, size in frames.items()}
         plans: dict[str, Partition | str] = {}
         rounds: dict[str, RoundPlan | str] = {}
         for output in rules.outputs:
-            found = plans[output] = partition(rules, pivots, output, named)
-            if isinstance(found, str) and needed_for(rules, [output]).isdisjoint(named):
-                plans[output] = alone(rules, pivots, output, found)
-            elif isinstance(found, str):
+            planned = plans[output] = partition(rules, pivots, output, named)
+            if isinstance(planned, str) and needed_for(rules, [output]).isdisjoint(named):
+                plans[output] = alone(rules, pivots, output, planned)
+            elif isinstance(planned, str):
                 rounds[output] = RoundPlan.of(plan, output, record)
         return Distribution(rules, pivots, plans, rounds)
 
@@ -146,13 +146,13 @@ class PartitionRun:
     compatible: bool = False
 
     @staticmethod
-    def of(plan: Plan, found: Partition, facts: Mapping[str, Any], **settings: Any) -> PartitionRun:
+    def of(plan: Plan, partition: Partition, facts: Mapping[str, Any], **settings: Any) -> PartitionRun:
         """Compile what a partition runs."""
-        made = plan.with_rules(found.rules, without_coins(found.rules))
+        made = plan.with_rules(partition.rules, without_coins(partition.rules))
         limits: Limits = settings["limits"]
         counts = limits.iteration_limit is not None or limits.round_limit is not None
         ram = made.ram(narrow=limits.iteration_limit is None, counts_rounds=counts)
-        return PartitionRun(found, ram, facts, **settings)
+        return PartitionRun(partition, ram, facts, **settings)
 
     def run(self, keys: np.ndarray, rows: Mapping[str, Any]) -> RelationView:
         """The rows of the output in the partition that owns these keys.
@@ -199,19 +199,18 @@ class PartitionRun:
 def distribution_of(plan: Plan, facts: Mapping[str, Any], provenance: Any) -> str:
     """How the program is distributed over these facts, as `inputs.taken` hands them on, as a text."""
     if provenance is None:
-        is_random = plan.num_uncertain or any(f.tags is not None for f in plan.rules.facts)
-        provenance = "exact" if is_random else "unit"
+        provenance = "exact" if plan.is_uncertain else "unit"
     return Distribution.of(plan, facts, {}, provenance).text({name: size_of(facts[name]) for name in facts})
 
 
-def size_of(given: Any) -> int | None:
+def size_of(facts: Any) -> int | None:
     """The bytes of facts, as `inputs.taken` hands them on: a word for each value; None for files."""
-    if isinstance(given, os.PathLike):
+    if isinstance(facts, os.PathLike):
         return None
-    if isinstance(given, np.ndarray):
-        return given.size * 8
-    if isinstance(given, Columns):
-        return len(given) * 8 * (len(given.arrays) + (given.probabilities is not None))
-    rows: Any = given.tuples if isinstance(given, InputMapping) else given
+    if isinstance(facts, np.ndarray):
+        return facts.size * 8
+    if isinstance(facts, Columns):
+        return len(facts) * 8 * (len(facts.arrays) + (facts.probabilities is not None))
+    rows: Any = facts.tuples if isinstance(facts, InputMapping) else facts
     first = next(iter(rows), ())
     return len(rows) * 8 * (len(first) if isinstance(first, tuple) else 1)

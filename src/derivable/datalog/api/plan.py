@@ -154,6 +154,11 @@ class Plan:
         return len({literal.name for literal in literals if isinstance(literal, RuleProbability)}) + soft
 
     @cached_property
+    def is_uncertain(self) -> bool:
+        """Whether its rules, or its facts, have probabilities."""
+        return self.num_uncertain > 0 or any(facts.tags is not None for facts in self.rules.facts)
+
+    @cached_property
     def titles(self) -> Mapping[str, tuple[str | None, ...]]:
         """What the columns of the outputs are called."""
         return titles_of(self.syntax, self.rules)

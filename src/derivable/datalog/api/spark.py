@@ -41,7 +41,7 @@ from derivable.datalog.facts.load import checked_words, known_relation, load_rel
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.policy.costs import policy
-from derivable.datalog.run.limits import Limits
+from derivable.datalog.run.limits import Limits, checked_limits
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 from derivable.device.cpu.threads import available_cores
@@ -173,11 +173,21 @@ class SparkRun:
     frames  relation -> its facts there; of the others, `local`, every partition gets all
     """
 
-    def __init__(self, program: Program, facts: Mapping[str, Any], provenance: Any, engine: Any, **settings: Any):
+    def __init__(
+        self,
+        program: Program,
+        facts: Mapping[str, Any],
+        provenance: Any,
+        engine: Any,
+        *,
+        partitions: int | None,
+        spill: str | os.PathLike | None,
+        k: int | None,
+        limits: Limits,
+    ):
         self.session = session_of(engine)
-        self.partitions: int = settings.pop("partitions") or self._default_partitions(engine)
+        self.partitions: int = partitions or self._default_partitions(engine)
         self.compatible = program.compatible
-        spill = settings.pop("spill")
         self.spill = None if spill is None else os.fspath(spill)
         raw = {name: read_frame(name, rows, self.session) for name, rows in facts.items() if is_frame(rows)}
         for name in raw:
@@ -192,8 +202,8 @@ class SparkRun:
         self.local = {name: self._checked(name, rows, store) for name, rows in local.items()}
         self.provenance = self._default(store) if provenance is None else provenance
         self.record = provenance_of(self.provenance)
-        self.k = proofs_kept(provenance, self.record, settings.pop("k"))
-        self.limits: Limits = settings.pop("limits")
+        self.k = proofs_kept(provenance, self.record, k)
+        self.limits = limits
         self.name = self.provenance if isinstance(self.provenance, str) else self.record.name
         self.distribution = Distribution.of(self.plan, facts, dict.fromkeys(self.frames), self.provenance)
         self._collected: dict[str, Columns] = {}
@@ -218,10 +228,8 @@ class SparkRun:
 
     def _default(self, store: FactStore) -> str:
         """The provenance that the facts need, those here, which the store has, and those of the engine."""
-        plan = self.plan
-        is_random = bool(store.random.probabilities) or any(frame.tag is not None for frame in self.frames.values())
-        is_random |= plan.num_uncertain > 0 or any(facts.tags is not None for facts in plan.rules.facts)
-        return "exact" if is_random else "unit"
+        has_tags = bool(store.random.probabilities) or any(frame.tag is not None for frame in self.frames.values())
+        return "exact" if has_tags or self.plan.is_uncertain else "unit"
 
     def explain(self) -> str:
         sizes: dict[str, int | None] = {name: size_of(rows) for name, rows in self.local.items()}
@@ -252,31 +260,29 @@ class SparkRun:
         return self._collected[name]
 
     def _labels(self, name: str, frame: Frame) -> list[str]:
-        declared = self.plan.rules.relations[name].column_names
-        fresh = FreshNames()
-        labels = [
-            (declared[c] if c < len(declared) else None) or fresh(f"column_{c}") for c in range(len(frame.columns))
-        ]
-        return labels if frame.tag is None else [*labels, "tag" if "tag" not in labels else "tag_1"]
+        """What `inputs.taken` takes the columns for: those of the relation by their declared names, and the tags."""
+        declared = self.plan.rules.relations[name].column_names or (None,) * len(frame.columns)
+        labels = [label or f"column_{c}" for c, label in enumerate(declared)]
+        return labels if frame.tag is None else [*labels, FreshNames(labels)("tag")]
 
     # Results
 
     def _planned(self, output: str) -> Partition | RoundPlan:
-        found = self.distribution.plans[output]
-        if isinstance(found, str):
+        planned = self.distribution.plans[output]
+        if isinstance(planned, str):
             rounds = self.distribution.rounds[output]
             if isinstance(rounds, RoundPlan):
                 return rounds
             raise UnsupportedError(
-                f"`{output}` is computed neither in rounds, as {rounds}, nor in partitions: {found}",
+                f"`{output}` is computed neither in rounds, as {rounds}, nor in partitions: {planned}",
                 hint='`explain("distribution")` has all strata; without the engine the program runs on one machine',
             )
-        if found.is_scattered and self.record is not boolean and self.record.name not in _PLUS:
+        if planned.is_scattered and self.record is not boolean and self.record.name not in _PLUS:
             raise UnsupportedError(
                 f"rows of `{output}` follow in several partitions, and the engine cannot add up tags of {self.name}",
                 hint="query a relation that keeps the pivot, or leave out the engine",
             )
-        return found
+        return planned
 
     def schema(self, output: str) -> dict[str, str]:
         """Column -> its type in the engine."""
@@ -339,8 +345,8 @@ class SparkRun:
         sources, rows = self._rows(partition, names)
         task = Task(self._run(partition, facts), sources, tuple(columns))
         with session_errors(f"`{output}`"):
-            found = rows.mapInArrow(function_of(task), schema_text(columns))
-            return self._merged(found, columns) if partition.is_scattered else found
+            result = rows.mapInArrow(function_of(task), schema_text(columns))
+            return self._merged(result, columns) if partition.is_scattered else result
 
     def _in_rounds(self, planned: RoundPlan, output: str, columns: Mapping[str, str]) -> Any:
         """The DataFrame of an output that rounds compute, which is done here."""
@@ -355,11 +361,11 @@ class SparkRun:
         semiring = "boolean" if self.record is boolean else self.record.name
         rounds = Rounds(self.session, planned.ram, semiring, store, self.frames, self.spill)
         with session_errors(f"`{output}`"):
-            found = rounds.run(output)
+            result = rounds.run(output)
         types = planned.rules.relations[output].types
-        kept = [*(f"c{c}" for c in range(len(types))), *(["tag"] if self.record is not boolean else [])]
-        named = zip(kept or ["CAST(c0 AS BOOLEAN)"], columns)
-        return found.selectExpr(*(f"{source} AS {quoted(name)}" for source, name in named))
+        sources = [*(f"c{c}" for c in range(len(types))), *(["tag"] if self.record is not boolean else [])]
+        named = zip(sources or ["CAST(c0 AS BOOLEAN)"], columns)
+        return result.selectExpr(*(f"{source} AS {quoted(name)}" for source, name in named))
 
     def _rows(self, partition: Partition, names: Mapping[str, str]) -> tuple[dict, Any]:
         """What partitions get: the sources of a `Task`, and a DataFrame of keys and of rows of these."""
@@ -390,28 +396,28 @@ class SparkRun:
                 )
             return sources, rows.repartition(self.partitions, KEY)
 
-    def _merged(self, found: Any, columns: Mapping[str, str]) -> Any:
+    def _merged(self, rows: Any, columns: Mapping[str, str]) -> Any:
         """Rows that follow in several partitions once each, with their tags added up."""
         if self.record is boolean:
-            return found.distinct()
+            return rows.distinct()
         *names, tag = columns
         aggregate, after = _PLUS[self.record.name]
-        grouped = found.groupBy(*map(quoted, names)).agg({tag: aggregate}).toDF(*columns)
+        grouped = rows.groupBy(*map(quoted, names)).agg({tag: aggregate}).toDF(*columns)
         return grouped.selectExpr(*map(quoted, names), f"{after.format(quoted(tag))} AS {quoted(tag)}")
 
     def view(self, output: str, table: Any) -> RelationView:
         """The rows of an output, from a table of Arrow with its columns."""
         relation = replace(self.plan.rules.relations[output], column_names=())
         store = new_store(self.plan.rules)
-        given = taken({output: table})[output]
+        columns = taken({output: table})[output]
         width = len(relation.types)
-        made = Table(output, relation.types)
-        numbers = made.insert(checked_words(relation, given.arrays[:width], store.symbols), table.num_rows)
+        distinct = Table(output, relation.types)
+        numbers = distinct.insert(checked_words(relation, columns.arrays[:width], store.symbols), table.num_rows)
         tags = None
         if self.record is not boolean:
-            tags = np.empty(made.size, given.arrays[width].dtype)
-            tags[numbers] = given.arrays[width]
-        return RelationView(made, tags, store.symbols, self.plan.titles.get(output))
+            tags = np.empty(distinct.size, columns.arrays[width].dtype)
+            tags[numbers] = columns.arrays[width]
+        return RelationView(distinct, tags, store.symbols, self.plan.titles.get(output))
 
 
 def run_on_engine(
@@ -431,13 +437,10 @@ def run_on_engine(
     wrong = [name for name, value in others.items() if value]
     if wrong:
         raise UnsupportedError(f"a run on an engine takes no {wrong[0]}", hint=f"leave out {wrong[0]}, or the engine")
-    from derivable.datalog.run.limits import checked_limits
-
     if partitions is not None:
         partitions = integer(partitions, "partitions", 1)
     limits = checked_limits(iteration_limit, round_limit)
+    inputs = checked_facts(facts)
     return SparkDatabase(
-        SparkRun(
-            program, checked_facts(facts), provenance, engine, partitions=partitions, k=k, limits=limits, spill=spill
-        )
+        SparkRun(program, inputs, provenance, engine, partitions=partitions, spill=spill, k=k, limits=limits)
     )

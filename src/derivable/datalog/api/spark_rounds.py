@@ -55,7 +55,7 @@ class Rounds:
         frames: Mapping[str, Frame],
         folder: str | None,
     ):
-        self.session, self.ram, self.semiring = session, ram, semiring
+        self.session, self.ram = session, ram
         self.facts, self.frames = facts, frames
         self.tags = TAGS.get(semiring)
         self.name = f"derivable_{uuid.uuid4().hex[:12]}"
@@ -144,17 +144,16 @@ class Rounds:
 
     def _facts(self, name: str) -> Any:
         """The facts of a relation as a DataFrame; None without any."""
-        found = None
-        if name in self.frames:
-            found = self._of_frame(self.ram.relations[name], self.frames[name])
+        relation = self.ram.relations[name]
+        rows = self._of_frame(relation, self.frames[name]) if name in self.frames else None
         if name in self.facts.relations:
-            here = self._of_process(self.ram.relations[name])
-            found = here if found is None else found.unionAll(here)
-        return found
+            here = self._of_process(relation)
+            rows = here if rows is None else rows.unionAll(here)
+        return rows
 
-    def _of_frame(self, relation: r.Relation, given: Frame) -> Any:
+    def _of_frame(self, relation: r.Relation, frame: Frame) -> Any:
         bad: list[str] = []
-        for column, t in zip(given.columns, relation.types):
+        for column, t in zip(frame.columns, relation.types):
             bad.append(f"{quoted(column)} IS NULL")
             if t.is_integer:
                 low, high = t.limits
@@ -163,12 +162,12 @@ class Rounds:
                 bad.append(f"isnan(CAST({quoted(column)} AS DOUBLE))")
             elif t.family == "char":
                 bad.append(f"char_length({quoted(column)}) <> 1")
-        tag = None if given.tag is None or self.tags is None else f"CAST({quoted(given.tag)} AS DOUBLE)"
+        tag = None if frame.tag is None or self.tags is None else f"CAST({quoted(frame.tag)} AS DOUBLE)"
         if self.tags is not None and tag is not None:
             low, high = _double(self.tags.low), _double(self.tags.high)
             bad += [f"{tag} IS NULL", f"isnan({tag})", f"{tag} < {low}", f"{tag} > {high}"]
         with session_errors(f"facts for `{relation.name}`"):
-            wrong = given.frame.filter(" OR ".join(bad)).limit(1).collect() if bad else []
+            wrong = frame.frame.filter(" OR ".join(bad)).limit(1).collect() if bad else []
             if wrong:
                 raise TypeMismatchError(
                     f"facts for `{relation.name}`: the row {tuple(wrong[0])} does not fit"
@@ -176,12 +175,15 @@ class Rounds:
                     hint="a relation has no missing values, and integers of its types",
                 )
             columns = [
-                f"CAST({quoted(name)} AS {result_type(relation, c)}) AS c{c}" for c, name in enumerate(given.columns)
+                f"CAST({quoted(name)} AS {result_type(relation, c)}) AS c{c}" for c, name in enumerate(frame.columns)
             ]
             if self.tags is not None:
                 columns.append(f"{tag or self.tags.one} AS tag")
-            found = given.frame.selectExpr(*columns)
-            return found if self.tags is None else found.filter(f"tag <> {_double(self.tags.zero)}")
+            return self._without_zero(frame.frame.selectExpr(*columns))
+
+    def _without_zero(self, facts: Any) -> Any:
+        """Those of facts that are rows, by their tags."""
+        return facts if self.tags is None else facts.filter(f"tag <> {_double(self.tags.zero)}")
 
     @property
     def _domain(self) -> str:
@@ -209,8 +211,7 @@ class Rounds:
                 raise TypeMismatchError(f"facts for `{relation.name}`: a fact is no row{self._domain}")
             columns["tag"] = arrow.array(tags)
             kinds.append("tag")
-        found = self.session.createDataFrame(arrow.table(columns)).selectExpr(*kinds)
-        return found if self.tags is None else found.filter(f"tag <> {_double(self.tags.zero)}")
+        return self._without_zero(self.session.createDataFrame(arrow.table(columns)).selectExpr(*kinds))
 
     # Recursion
 
@@ -278,10 +279,10 @@ class Rounds:
         """What a round finds that is new, or better than it was."""
         columns = self.query.columns(name)
         on = " AND ".join(f"n.{c} = o.{c}" for c in columns)
-        found, old = f"({self.query.summed(name, queries)}) n", f"{self._view(name, 'all')} o"
+        derived, old = f"({self.query.summed(name, queries)}) n", f"{self._view(name, 'all')} o"
         if self.tags is None:
-            return f"SELECT n.* FROM {found} LEFT ANTI JOIN {old} ON {on}"
-        joined = f"FROM {found} LEFT JOIN {old} ON {on}"
+            return f"SELECT n.* FROM {derived} LEFT ANTI JOIN {old} ON {on}"
+        joined = f"FROM {derived} LEFT JOIN {old} ON {on}"
         if self.tags.better is None:
             return f"SELECT n.*, o.tag IS NULL AS is_new {joined}"
         return f"SELECT n.* {joined} WHERE o.tag IS NULL OR {self.tags.better.format('n.tag', 'o.tag')}"

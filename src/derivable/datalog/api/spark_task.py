@@ -39,10 +39,10 @@ class Task:
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches of the result of a partition."""
-        given = [batch for batch in batches if batch.num_rows]
-        if not given:
+        filled = [batch for batch in batches if batch.num_rows]
+        if not filled:
             return
-        table = arrow.Table.from_batches(given)
+        table = arrow.Table.from_batches(filled)
         keys = np.unique(table.column(KEY).to_numpy())
         facts: dict[str, Any] = {}
         if self.sources:

@@ -51,42 +51,42 @@ class Frame:
         return self.columns if self.tag is None else (*self.columns, self.tag)
 
 
-def is_frame(given: Any) -> bool:
+def is_frame(facts: Any) -> bool:
     """Whether facts are a DataFrame of an engine, the name of a table there, or a path that the engine reads."""
-    if isinstance(given, str):
+    if isinstance(facts, str):
         return True
-    if isinstance(given, os.PathLike):
-        return _format_of(os.fspath(given)) is not None
-    return hasattr(given, "sparkSession") and hasattr(given, "selectExpr")
+    if isinstance(facts, os.PathLike):
+        return _format_of(os.fspath(facts)) is not None
+    return hasattr(facts, "sparkSession") and hasattr(facts, "selectExpr")
 
 
-def read_frame(name: str, given: Any, session: Any) -> Any:
+def read_frame(name: str, facts: Any, session: Any) -> Any:
     """The DataFrame of facts of a relation. Raises BindingError for a table or a path that is not there."""
-    if not isinstance(given, (str, os.PathLike)):
-        return given
-    place = os.fspath(given)
+    if not isinstance(facts, (str, os.PathLike)):
+        return facts
+    path = os.fspath(facts)
     with session_errors(f"facts for `{name}`"):
-        form = _format_of(place)
+        form = _format_of(path)
         if form is None:
-            if not session.catalog.tableExists(place):
-                hint = f"for a file give its path: {{{name!r}: Path({place!r})}}"
-                raise BindingError(f"facts for `{name}`: the engine has no table {place!r}", hint=hint)
-            return session.table(place)
-        if "://" not in place and not Path(place).exists():
-            raise BindingError(f"facts for `{name}`: there is no {place}", hint="a path is one that the engine reads")
-        frame = session.read.format(form).load(place)
+            if not session.catalog.tableExists(path):
+                hint = f"for a file give its path: {{{name!r}: Path({path!r})}}"
+                raise BindingError(f"facts for `{name}`: the engine has no table {path!r}", hint=hint)
+            return session.table(path)
+        if "://" not in path and not Path(path).exists():
+            raise BindingError(f"facts for `{name}`: there is no {path}", hint="a path is one that the engine reads")
+        frame = session.read.format(form).load(path)
         if not frame.columns:
-            raise BindingError(f"facts for `{name}`: there are no columns in {place}", hint="look at the path")
+            raise BindingError(f"facts for `{name}`: there are no columns in {path}", hint="look at the path")
         return frame
 
 
-def _format_of(place: str) -> str | None:
+def _format_of(path: str) -> str | None:
     """The format of a path that an engine reads, None for the name of a table and for other files."""
-    if place.lower().rstrip("/").endswith(".parquet"):
+    if path.lower().rstrip("/").endswith(".parquet"):
         return "parquet"
-    if "://" not in place and not Path(place).is_dir():
-        return "parquet" if "/" in place and not Path(place).suffix else None
-    return "delta" if "://" not in place and (Path(place) / "_delta_log").is_dir() else "parquet"
+    if "://" not in path and not Path(path).is_dir():
+        return "parquet" if "/" in path and not Path(path).suffix else None
+    return "delta" if "://" not in path and (Path(path) / "_delta_log").is_dir() else "parquet"
 
 
 def frame_of(relation: Relation, frame: Any) -> Frame:
@@ -115,12 +115,12 @@ def frame_of(relation: Relation, frame: Any) -> Frame:
         )
     else:
         try:
-            places = places_by_name(rest, relation.column_names)
+            positions = places_by_name(rest, relation.column_names)
         except ValueError:
             missing = [name for name in declared if name not in rest]
             message = f"{what}: the columns are {listed(rest)}, and there is no {listed(missing)}"
             raise BindingError(message, hint="rename them to the declared names") from None
-        chosen = rest if places is None else [rest[place] for place in places]
+        chosen = rest if positions is None else [rest[position] for position in positions]
     for c, (name, t) in enumerate(zip(chosen, relation.types)):
         if not _fits(types[name], t):
             message = f"{what}: column {name!r} is {types[name]}, and {_column(relation, c)} is {t}"

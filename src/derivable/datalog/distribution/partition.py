@@ -19,7 +19,6 @@ FACTS, BASE = "@facts", "@base"
 class Partition:
     """A partition's program for one output.
 
-    output      its name, and
     target      the relation that has its rows in the rules of a partition
     is_scattered  whether rows may follow in several partitions, each derivation in one: they are merged
     rules       these rules
@@ -31,7 +30,6 @@ class Partition:
     reason      why there is one partition alone, which has all facts; empty if there are several
     """
 
-    output: str
     target: str
     is_scattered: bool
     rules: r.Rules
@@ -43,15 +41,15 @@ class Partition:
     reason: str = ""
 
 
-def prepared(rules: r.Rules, given: Collection[str], is_linear: bool) -> r.Rules:
+def prepared(rules: r.Rules, inputs: Collection[str], is_linear: bool) -> r.Rules:
     """The rules in a form whose relations have either rules or facts.
 
-    given      the relations whose facts come from outside
+    inputs     the relations whose facts come from outside
     is_linear  whether sums of products do not depend on how products are nested, and nothing is added twice: then a
                transitive rule is run as a linear one, which has a pivot
     """
     heads = {rule.relation for rule in rules.rules}
-    both = heads.intersection({*given, *(facts.relation for facts in rules.facts)})
+    both = heads.intersection({*inputs, *(facts.relation for facts in rules.facts)})
     rules = _with_sources(rules, both, FACTS)
     facts = tuple(replace(f, relation=f.relation + FACTS) if f.relation in both else f for f in rules.facts)
     rules = replace(rules, facts=facts)
@@ -72,12 +70,12 @@ def _with_sources(rules: r.Rules, names: Iterable[str], ending: str) -> r.Rules:
 
 def _linear(rules: r.Rules) -> r.Rules:
     """The program whose transitive recursions, `p(x, z) :- p(x, y), p(y, z)`, read what was there before them."""
-    place = cycles(rules.relations, rules.rules).place
+    component = cycles(rules.relations, rules.rules).place
     transitive: dict[str, r.Clause] = {}
     recursive: dict[str, int] = {}
     for rule in rules.rules:
         read = [x.relation for x in rule.body if isinstance(x, r.Atom)] if isinstance(rule, r.Clause) else []
-        if any(place[name] == place[rule.relation] for name in read):
+        if any(component[name] == component[rule.relation] for name in read):
             recursive[rule.relation] = recursive.get(rule.relation, 0) + 1
             if isinstance(rule, r.Clause) and is_transitive(rule):
                 transitive[rule.relation] = rule
@@ -86,7 +84,7 @@ def _linear(rules: r.Rules) -> r.Rules:
         for name in transitive
         if recursive[name] == 1
         and rules.relations[name].lattice is None
-        and sum(place[other] == place[name] for other in place) == 1
+        and sum(component[other] == component[name] for other in component) == 1
     ]
     made = _with_sources(rules, names, BASE)
     clauses: list[r.Rule] = []
@@ -110,25 +108,25 @@ def partition(rules: r.Rules, pivots: Pivots, output: str, frames: Mapping[str, 
     frames  the inputs that the engine has, by which it may partition them, with their bytes, None for unknown ones; of
             others each partition has all facts
     """
-    found: list[tuple[tuple, dict[Version, _Read], bool]] = []
+    candidates: list[tuple[tuple, dict[Version, _Read], bool]] = []
     for column in range(len(rules.relations[output].types)):
         if not isinstance(pivots.by(output, column), str):
             reads = _needed(pivots, Version(output, column))
-            found.append((_cost(pivots, reads, frames), reads, False))
-    if not found:
+            candidates.append((_cost(pivots, reads, frames), reads, False))
+    if not candidates:
         scattered = pivots.scattered(output)
         if isinstance(scattered, str):
             return pivots.obstacle(output) if pivots.is_recursive(output) or not pivots.rules_of(output) else scattered
         start: _Read = list(scattered.items())
-        found.append(((), _needed(pivots, Version(output), start), True))
-    _, reads, is_scattered = min(found, key=lambda one: one[0])
-    return _partition(rules, pivots, output, reads, is_scattered, frames)
+        candidates.append(((), _needed(pivots, Version(output), start), True))
+    _, reads, is_scattered = min(candidates, key=lambda one: one[0])
+    return _partition(rules, pivots, reads, is_scattered, frames)
 
 
 def alone(rules: r.Rules, pivots: Pivots, output: str, reason: str) -> Partition:
     """One partition for an output, which has all facts."""
-    found = _partition(rules, pivots, output, _needed(pivots, Version(output)), False, {})
-    return replace(found, repeated=(), reason=reason)
+    whole = _partition(rules, pivots, _needed(pivots, Version(output)), False, {})
+    return replace(whole, repeated=(), reason=reason)
 
 
 # The numbers of the rules of a version, and what each of them reads.
@@ -137,17 +135,17 @@ _Read = list[tuple[int, tuple[Version, ...]]]
 
 def _needed(pivots: Pivots, start: Version, scattered: _Read | None = None) -> dict[Version, _Read]:
     """The versions that one needs, it first, with their rules."""
-    found: dict[Version, _Read] = {}
+    needed: dict[Version, _Read] = {}
     waiting = [start]
     while waiting:
         version = waiting.pop()
-        if version in found:
+        if version in needed:
             continue
         if version is start and scattered is not None:
-            found[version] = scattered
+            needed[version] = scattered
         elif version.column is None:
             numbers = pivots.rules_of(version.relation)
-            found[version] = [(n, tuple(Version(name) for name, _ in pivots.read(n))) for n in numbers]
+            needed[version] = [(n, tuple(Version(name) for name, _ in pivots.read(n))) for n in numbers]
             keyed = [rule for n in numbers for rule in [pivots.rules.rules[n]] if isinstance(rule, r.Clause)]
             waiting += [
                 Version(x.relation) for rule in keyed for x in rule.body if isinstance(x, r.Generate) and x.relation
@@ -155,9 +153,9 @@ def _needed(pivots: Pivots, start: Version, scattered: _Read | None = None) -> d
         else:
             by = pivots.by(version.relation, version.column)
             assert not isinstance(by, str)
-            found[version] = [(n, by.reads[n]) for n in pivots.rules_of(version.relation)]
-        waiting += [read for _, reads in found[version] for read in reads]
-    return found
+            needed[version] = [(n, by.reads[n]) for n in pivots.rules_of(version.relation)]
+        waiting += [read for _, reads in needed[version] for read in reads]
+    return needed
 
 
 def _cost(pivots: Pivots, reads: Mapping[Version, _Read], frames: Mapping[str, int | None]) -> tuple:
@@ -176,7 +174,6 @@ def _cost(pivots: Pivots, reads: Mapping[Version, _Read], frames: Mapping[str, i
 def _partition(
     rules: r.Rules,
     pivots: Pivots,
-    output: str,
     reads: Mapping[Version, _Read],
     is_scattered: bool,
     frames: Mapping[str, int | None],
@@ -215,7 +212,6 @@ def _partition(
     made = replace(rules, relations=relations, rules=tuple(clauses), facts=facts, outputs=(start.name,), queries=())
     repeated = [version.relation for version in reads if version.column is None and version != start]
     return Partition(
-        output,
         start.name,
         is_scattered,
         made,
@@ -228,7 +224,7 @@ def _partition(
 
 
 def _plain(relation: r.Relation, name: str) -> r.Relation:
-    """A relation of a partition, whose facts are given by its own name, and which has no demand."""
+    """A relation of a partition, whose facts have its name, and which has no demand."""
     return replace(relation, name=name, is_input=False, is_goal=False, demand=None, attributes=())
 
 

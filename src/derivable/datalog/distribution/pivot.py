@@ -71,7 +71,8 @@ class Pivots:
             self._of.setdefault(rule.relation, []).append(number)
 
     @cached_property
-    def _place(self) -> Mapping[str, int]:
+    def _component(self) -> Mapping[str, int]:
+        """Relation -> the number of those that it is recursive with."""
         return cycles(self.rules.relations, self.rules.rules).place
 
     def rules_of(self, relation: str) -> list[int]:
@@ -80,8 +81,8 @@ class Pivots:
 
     def is_recursive(self, relation: str) -> bool:
         """Whether a rule of the relation reads one that depends on it."""
-        place = self._place
-        return any(place[name] == place[relation] for n in self.rules_of(relation) for name, _ in self.read(n))
+        component = self._component
+        return any(component[name] == component[relation] for n in self.rules_of(relation) for name, _ in self.read(n))
 
     def read(self, number: int) -> list[tuple[str, tuple[r.Var | r.Const | None, ...]]]:
         """(relation, terms) that a rule reads; of an aggregate the terms are its groups, as variables of their own."""
@@ -120,12 +121,12 @@ class Pivots:
 
     def _unfit(self, relation: str, column: int) -> str | None:
         """Why a column of a relation can be no pivot, whatever its rules are."""
-        found = self.rules.relations[relation]
-        if not can_be_pivot(found.types[column]):
-            return f"column {column} of `{relation}` is {found.types[column]}, by which rows are not partitioned"
-        if found.lattice is not None and column == len(found.types) - 1:
+        declared = self.rules.relations[relation]
+        if not can_be_pivot(declared.types[column]):
+            return f"column {column} of `{relation}` is {declared.types[column]}, by which rows are not partitioned"
+        if declared.lattice is not None and column == len(declared.types) - 1:
             return f"column {column} of `{relation}` is joined in its lattice"
-        if found.keys is not None:
+        if declared.keys is not None:
             return f"`{relation}` has the groups that the recursion looks up"
         return None
 
@@ -157,7 +158,7 @@ class Pivots:
                     reasons.append(f"`{rule_text(rule)}` looks up an aggregate inside of a recursion")
                     return
                 for read, terms in self.read(number):
-                    if self._place[read] != self._place[name]:
+                    if self._component[read] != self._component[name]:
                         continue
                     columns = self._columns(read, terms, pivot)
                     if read in pivots:
@@ -222,13 +223,13 @@ class Pivots:
             return f"`{relation}` is recursive"
         if self.rules.relations[relation].lattice is not None:
             return f"`{relation}` is joined in its lattice"
-        found: dict[int, tuple[Version, ...]] = {}
+        reads: dict[int, tuple[Version, ...]] = {}
         for number in self.rules_of(relation):
             versions = self._scattered(number)
             if isinstance(versions, str):
                 return versions
-            found[number] = versions
-        return found or f"`{relation}` has no rules"
+            reads[number] = versions
+        return reads or f"`{relation}` has no rules"
 
     def _scattered(self, number: int) -> tuple[Version, ...] | str:
         rule = self.rules.rules[number]
@@ -268,5 +269,5 @@ class Pivots:
             return f"`{relation}` has no columns"
         if not self.rules_of(relation):
             return f"`{relation}` has no column by which rows differ"
-        found = {column: self.by(relation, column) for column in range(width)}
-        return "; ".join(dict.fromkeys(reason for reason in found.values() if isinstance(reason, str)))
+        by_column = {column: self.by(relation, column) for column in range(width)}
+        return "; ".join(dict.fromkeys(reason for reason in by_column.values() if isinstance(reason, str)))

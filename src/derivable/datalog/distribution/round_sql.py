@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.distribution.frames import result_type
 from derivable.datalog.ram import nodes as m
@@ -94,19 +95,19 @@ def refusal(ram: m.Ram, output: str, semiring: str) -> str | None:
 
 def needed_strata(ram: m.Ram, output: str) -> list[m.Stratum]:
     """The strata that an output depends on, in their order."""
-    needed, found = {output}, []
+    needed, strata = {output}, []
     for stratum in reversed(ram.strata):
         if not needed.isdisjoint(stratum.relations):
-            found.append(stratum)
+            strata.append(stratum)
             needed |= stratum.reads
-    return found[::-1]
+    return strata[::-1]
 
 
 def _checked_type(relation: r.Relation, column: int) -> str:
     try:
         return result_type(relation, column)
-    except Exception as error:
-        raise RefusedError(getattr(error, "message", str(error))) from None
+    except TypeMismatchError as error:
+        raise RefusedError(error.message) from None
 
 
 @dataclass
@@ -223,7 +224,7 @@ class Query:
             t = self.ram.relations[rule.body].types[rule.num_group]
             if rule.num_values != 1 or not (t.is_integer or t.family == "float"):
                 raise RefusedError(f"`{rule.operator}` of {t} has no order that the engine shares")
-        kept = [f"b.{c} AS {c}" for c in groups]
+        of_groups = [f"b.{c} AS {c}" for c in groups]
         kind = _checked_type(relation, rule.num_group)
         by = f" GROUP BY {', '.join(f'b.{c}' for c in groups)}" if groups else ""
         if rule.groups is not None:
@@ -234,8 +235,8 @@ class Query:
                 return self._counted(rule, body, groups, kind)
         aggregate = {"count": "count(*)", "exists": "count(*) > 0"}.get(rule.operator, f"{rule.operator}({value})")
         having = " HAVING count(*) > 0" if rule.operator in ("min", "max") and not groups else ""
-        found = f"CAST({aggregate} AS {kind}) AS c{rule.num_group}"
-        return f"SELECT {', '.join([*kept, found])} FROM {body} b{by}{having}"
+        result = f"CAST({aggregate} AS {kind}) AS c{rule.num_group}"
+        return f"SELECT {', '.join([*of_groups, result])} FROM {body} b{by}{having}"
 
     def _counted(self, rule: AggregateRule, body: str, groups: list[str], kind: str) -> str:
         """Counts of groups that may have no rows."""
@@ -244,10 +245,11 @@ class Query:
         on = " AND ".join(f"g.{c} = b.{c}" for c in groups) or "TRUE"
         counted = "count(b.present)" if rule.operator == "count" else "count(b.present) > 0"
         rows = f"(SELECT *, 1 AS present FROM {body}) b"
-        kept = [f"g.{c} AS {c}" for c in groups]
+        of_groups = [f"g.{c} AS {c}" for c in groups]
         by = f" GROUP BY {keys}" if groups else ""
-        found = f"CAST({counted} AS {kind}) AS c{rule.num_group}"
-        return f"SELECT {', '.join([*kept, found])} FROM {self.view(rule.groups, 'all')} g LEFT JOIN {rows} ON {on}{by}"
+        result = f"CAST({counted} AS {kind}) AS c{rule.num_group}"
+        tables = f"{self.view(rule.groups, 'all')} g LEFT JOIN {rows} ON {on}"
+        return f"SELECT {', '.join([*of_groups, result])} FROM {tables}{by}"
 
     def _expression(self, e: Expr, names: Mapping[str, str]) -> str:
         if isinstance(e, Var):
@@ -283,7 +285,7 @@ def literal(constant: Const) -> str:
         return "TRUE" if value else "FALSE"
     if t.is_integer and not t.is_wide and -(1 << 63) <= value < 1 << 63:
         return f"CAST({value} AS BIGINT)"
-    if t.family == "float" and value == value and abs(value) != float("inf"):
+    if t.family == "float" and math.isfinite(value):
         return f"CAST({float(value)!r} AS {'FLOAT' if t.bits == 32 else 'DOUBLE'})"
     if t.family in ("text", "char"):
         # Without quotes, which engines escape in ways of their own.

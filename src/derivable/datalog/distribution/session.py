@@ -147,10 +147,10 @@ def session_errors(what: str) -> Iterator[None]:
     except (DerivableError, KeyboardInterrupt):
         raise
     except Exception as error:
-        found = _translated(error, what)
-        if found is None:
+        translated = _translated(error, what)
+        if translated is None:
             raise
-        raise found from None
+        raise translated from None
 
 
 def _translated(error: Exception, what: str) -> DerivableError | None:
@@ -160,9 +160,9 @@ def _translated(error: Exception, what: str) -> DerivableError | None:
     text = str(error)
     raised = _RAISED.search(text)
     if raised is not None:
-        own = getattr(diagnostics, raised[1], DomainError)
+        raised_kind = getattr(diagnostics, raised[1], DomainError)
         message, _, hint = raised[2].partition("\nhelp: ")
-        return own(message.removeprefix("error: ").strip(), hint=hint.splitlines()[0] if hint else None)
+        return raised_kind(message.removeprefix("error: ").strip(), hint=hint.splitlines()[0] if hint else None)
     if "No module named 'derivable'" in text:
         return MissingDependencyError(
             "derivable is not installed where the partitions run", hint="install it on the workers of the engine too"

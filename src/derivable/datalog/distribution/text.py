@@ -65,7 +65,7 @@ def _derived(name: str, rules: r.Rules, pivots: Pivots, plans: Mapping[str, Part
     if not columns:
         return [f"no pivot: {pivots.obstacle(name)}"]
     pivoted = [plan.pivots for plan in plans.values() if isinstance(plan, Partition)]
-    used = {found[name] for found in pivoted if name in found}
+    used = {of_plan[name] for of_plan in pivoted if name in of_plan}
     shown = [f"column {c}{_title(name, rules, c)}" for c in sorted(used or columns)]
     return [f"pivot: {', '.join(shown)}"]
 
