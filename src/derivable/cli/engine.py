@@ -33,8 +33,8 @@ def engine_of(engine: str | None, remote: str | None) -> Any:
 
 def engine_facts(folder: str, relations: dict[str, Any]) -> dict[str, Path]:
     """Relation -> its file or folder of Parquet in a folder, which the engine reads."""
-    found = {name: Path(folder) / f"{name}.parquet" for name in relations}
-    return {name: path for name, path in found.items() if path.exists()}
+    paths = {name: Path(folder) / f"{name}.parquet" for name in relations}
+    return {name: path for name, path in paths.items() if path.exists()}
 
 
 def write_frames(database: Any, names: list[str], folder: Path, as_file_name: Any) -> None:

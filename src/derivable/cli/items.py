@@ -30,10 +30,10 @@ def read_items(program: Any, items: Sequence[str], option: str) -> Sequence[Any]
     if not items:
         return ()
     text = evidence_text(items, option, isinstance(program, ProblogProgram))
-    found = program._with_text(program.text + text).evidence[len(program.evidence) :]
+    evidence_items = program._with_text(program.text + text).evidence[len(program.evidence) :]
     relations = program.lowered().relations
-    for item, evidence in zip(items, found):
+    for item, evidence in zip(items, evidence_items):
         if evidence.relation not in relations:
             message = f"the predicate of {option} {item!r} is computed on demand, and has no tuples to name"
             raise UnsupportedError(message, hint="write it as `evidence` in the program, or a rule without demand")
-    return found
+    return evidence_items
