@@ -66,16 +66,16 @@ def test_bounds_hold_after_every_split(seed):
         assert fails <= total - both + 1e-12
         assert holds + is_open >= both - 1e-12
         assert holds + fails + is_open >= total - 1e-12
-        found = search.interval()
-        assert found.lower <= found.estimate <= found.upper
+        proven = search.interval()
+        assert proven.lower <= proven.estimate <= proven.upper
         if total > 0:
-            assert found.lower - 1e-12 <= both / total <= found.upper + 1e-12
+            assert proven.lower - 1e-12 <= both / total <= proven.upper + 1e-12
         if step in (0, 2) and is_open:
             drawn = copy.deepcopy(search)
             drawn.draw(1000, seed)
             interval = drawn.sampled()
             assert interval.confidence == CONFIDENCE
-            assert found.lower <= interval.lower <= interval.upper <= found.upper
+            assert proven.lower <= interval.lower <= interval.upper <= proven.upper
             if total > 0:
                 # Some hundred intervals, of which one of a hundred may be wrong: Chernoff's bounds are wider than that.
                 assert interval.lower - 1e-12 <= both / total <= interval.upper + 1e-12
@@ -92,9 +92,9 @@ def test_samples_of_several_queries_are_those_of_each():
     together = CubeSearch(graph.with_roots(np.array([TRUE, *nodes])), weights, groups)
     together.open_all()
     together.draw(4096, 3)
-    for place, node in enumerate(nodes.tolist()):
+    for query, node in enumerate(nodes.tolist()):
         _, expected = enumerated(graph.with_roots(np.array([TRUE, node])), weights, groups)
-        interval = together.sampled(place)
+        interval = together.sampled(query)
         assert interval.lower <= expected <= interval.upper
         assert interval.width < 0.11
 
@@ -111,13 +111,13 @@ def test_masses_that_are_no_numbers_prove_nothing():
     search = CubeSearch(graph, np.full(count, 1e-3), [])
     while search.split(256):
         pass
-    found = search.interval()
-    assert found.lower == 0.0
-    assert 0.0 < found.upper < 1e-200
-    given = CubeSearch(graph.with_roots(np.array([count + 2, 2])), np.full(count, 1e-3), [])
-    while given.split(256):
+    proven = search.interval()
+    assert proven.lower == 0.0
+    assert 0.0 < proven.upper < 1e-200
+    conditioned = CubeSearch(graph.with_roots(np.array([count + 2, 2])), np.full(count, 1e-3), [])
+    while conditioned.split(256):
         pass
-    assert (given.interval().lower, given.interval().upper) == (0.0, 1.0)
+    assert (conditioned.interval().lower, conditioned.interval().upper) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(0, 100), (100, 100), (3, 100), (50, 100), (1, 100_000)])

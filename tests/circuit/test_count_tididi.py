@@ -46,8 +46,8 @@ def test_counts_are_those_of_enumeration(seed):
     pytest.importorskip("tididi_cnf")
     cnf = drawn(random.Random(seed))
     count, weighted = enumerated(cnf)
-    found = count_tididi.count_by_tididi(cnf)
-    assert found == (count, weighted if weighted is None else pytest.approx(weighted, rel=1e-12, abs=1e-12))
+    counts = count_tididi.count_by_tididi(cnf)
+    assert counts == (count, weighted if weighted is None else pytest.approx(weighted, rel=1e-12, abs=1e-12))
 
 
 def test_the_command_line_counts_by_it(tmp_path, capsys):

@@ -24,7 +24,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.graph import connected_components, offsets_of
 from derivable.core.progress import NEVER, Deadline, checked_time_limit
 
-# Steps of proofs, of which a second has about so many; where there is a limit, they take half of what is left at most.
+# Steps of proofs, about those of a second; where there is a limit, they take half of what is left at most.
 PAIR_BUDGET = 20_000_000
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 

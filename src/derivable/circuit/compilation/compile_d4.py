@@ -39,9 +39,8 @@ def compile_d4(
     """
     require_d4()
     # D4 takes memory for each variable that the header announces.
-    variables, numbers = np.unique(np.abs(cnf.literals), return_inverse=True)
-    literals = np.sign(cnf.literals) * (numbers.reshape(-1) + 1).astype(np.int32)
-    circuit = _compiled(Cnf(len(variables), cnf.offsets, literals), deadline, progress, memory_limit)
+    variables, compact = cnf.compacted()
+    circuit = _compiled(compact, deadline, progress, memory_limit)
     if len(variables) < cnf.num_variables:
         named = np.concatenate([[0], variables]).astype(np.int32)
         literal = np.sign(circuit.literal) * named[np.abs(circuit.literal)]

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import math
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,10 @@ PROGRAM = f"""
 import json, pathlib, sys
 import tididi_cnf
 folder = pathlib.Path(sys.argv[2])
-given = json.loads((folder / "{INPUT}").read_text())
-if "weights" in given:
-    given["weights"] = dict(given["weights"])
-answer = tididi_cnf.count(given.pop("clauses"), **given)
+task = json.loads((folder / "{INPUT}").read_text())
+if "weights" in task:
+    task["weights"] = dict(task["weights"])
+answer = tididi_cnf.count(task.pop("clauses"), **task)
 (folder / "{OUTPUT}").write_text(hex(answer.count) if isinstance(answer.count, int) else str(answer.count))
 """
 
@@ -46,21 +45,18 @@ def count_by_tididi(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None 
     """
     if not has_tididi():
         raise MissingDependencyError("tididi-cnf is not installed", hint="pip install tididi-cnf, or --compiler sdd")
-    clean = without_repeats(cnf, deadline.remaining)
     # Variables that no clause mentions are counted here: a header may announce two billion.
-    mentioned, numbers = np.unique(np.abs(clean.literals), return_inverse=True)
-    literals = np.sign(clean.literals) * (numbers.reshape(-1) + 1)
-    clauses = Cnf(len(mentioned), clean.offsets, literals).clauses()
+    mentioned, compact = without_repeats(cnf, deadline.remaining).compacted()
     is_shown = np.ones(cnf.num_variables, bool)
     if cnf.shown is not None:
         is_shown[:] = False
         is_shown[np.array(cnf.shown, np.int64) - 1] = True
-    given: dict[str, Any] = {"clauses": clauses, "num_vars": len(mentioned), "mode": "mc"}
+    task: dict[str, Any] = {"clauses": compact.clauses(), "num_vars": len(mentioned), "mode": "mc"}
     if cnf.shown is not None:
-        given |= {"show": (np.flatnonzero(is_shown[mentioned - 1]) + 1).tolist(), "mode": "pmc"}
+        task |= {"show": (np.flatnonzero(is_shown[mentioned - 1]) + 1).tolist(), "mode": "pmc"}
     others = is_shown.copy()
     others[mentioned - 1] = False
-    count = int(_answer(given, deadline, progress)) << int(others.sum())
+    count = int(_answer(task, deadline, progress)) << int(others.sum())
     if cnf.weights is None:
         return count, None
     weights = [
@@ -69,8 +65,8 @@ def count_by_tididi(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None 
         for sign, column in zip((1, -1), cnf.weights)
         if is_shown[variable - 1]
     ]
-    given |= {"weights": weights, "mode": "w" + given["mode"] if cnf.shown is None else "pwmc"}
-    value = _answer(given, deadline, progress)
+    task |= {"weights": weights, "mode": "wmc" if cnf.shown is None else "pwmc"}
+    value = _answer(task, deadline, progress)
     try:
         weighted = float(value)
     except OverflowError:
@@ -78,12 +74,12 @@ def count_by_tididi(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None 
     return count, weighted * float(np.prod((cnf.weights[0] + cnf.weights[1])[others]))
 
 
-def _answer(given: dict[str, Any], deadline: Deadline, progress: bool | None) -> Fraction:
-    if not given["clauses"] or not all(given["clauses"]):
+def _answer(task: dict[str, Any], deadline: Deadline, progress: bool | None) -> Fraction:
+    if not task["clauses"] or not all(task["clauses"]):
         # No clause mentions a variable, or one is false.
-        return Fraction(0 if given["clauses"] else 1)
+        return Fraction(0 if task["clauses"] else 1)
     with work_folder() as folder:
-        (folder / INPUT).write_text(json.dumps(given))
+        (folder / INPUT).write_text(json.dumps(task))
         run_worker(
             "count",
             folder,
@@ -91,9 +87,9 @@ def _answer(given: dict[str, Any], deadline: Deadline, progress: bool | None) ->
             program=("-c", PROGRAM),
             deadline=deadline,
             progress=progress,
-            size=f"{given['num_vars']:,} variables and {len(given['clauses']):,} clauses",
+            size=f"{task['num_vars']:,} variables and {len(task['clauses']):,} clauses",
             hint="try --compiler d4",
             after_crash="try --compiler d4",
         )
-        text = Path(folder / OUTPUT).read_text()
+        text = (folder / OUTPUT).read_text()
     return Fraction(int(text, 16)) if text.startswith(("0x", "-0x")) else Fraction(text)

@@ -57,12 +57,12 @@ class _Outside:
             self.levels.append([product(pair) if len(pair) == 2 else pair[0] for pair in pairs])
         self.known: dict[tuple[int, int], Table] = {(len(self.levels) - 1, 0): more}
 
-    def of(self, place: int, level: int = 0) -> Table:
-        if (level, place) not in self.known:
-            outside, tables = self.of(place // 2, level + 1), self.levels[level]
-            other = place ^ 1
-            self.known[level, place] = self.product([tables[other], outside]) if other < len(tables) else outside
-        return self.known[level, place]
+    def of(self, number: int, level: int = 0) -> Table:
+        if (level, number) not in self.known:
+            outside, tables = self.of(number // 2, level + 1), self.levels[level]
+            other = number ^ 1
+            self.known[level, number] = self.product([tables[other], outside]) if other < len(tables) else outside
+        return self.known[level, number]
 
 
 class Elimination:
@@ -138,8 +138,8 @@ class Elimination:
             assert message is not None
             if above not in self._outsides:
                 self._outsides[above] = _Outside(self._product, bucket.inputs, self._downs[above])
-            place = next(k for k, table in enumerate(bucket.inputs) if table is message)
-            joined = self._outsides[above].of(place)
+            number_of_message = next(k for k, table in enumerate(bucket.inputs) if table is message)
+            joined = self._outsides[above].of(number_of_message)
             stays = tuple(variable for variable in message.scope if variable in joined.scope)
             self._downs[below] = summed(self.space, self.builder, joined, stays)
         return self._downs[number]

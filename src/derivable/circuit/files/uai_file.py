@@ -95,8 +95,8 @@ class _Reader(Written):
         if abs(worst - 1) <= ROUNDING:
             return True
         of = f", of variable {scope[-1]}," if scope else ""
-        place = self.words[self.position - table.size][1]
-        self.warn(f"table {number}{of} is no distribution: numbers of it add up to {worst:g}, not to 1", place)
+        first = self.words[self.position - table.size][1]
+        self.warn(f"table {number}{of} is no distribution: numbers of it add up to {worst:g}, not to 1", first)
         return False
 
     def warn(self, message: str, span: Span) -> None:

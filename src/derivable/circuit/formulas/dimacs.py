@@ -63,6 +63,12 @@ class Cnf:
         literals, offsets = self.literals.tolist(), self.offsets.tolist()
         return [literals[start:stop] for start, stop in itertools.pairwise(offsets)]
 
+    def compacted(self) -> tuple[np.ndarray, Cnf]:
+        """(the variables that clauses mention, ascending, the clauses over these alone, called by their numbers)."""
+        variables, numbers = np.unique(np.abs(self.literals), return_inverse=True)
+        literals = np.sign(self.literals) * (numbers.reshape(-1) + 1).astype(np.int32)
+        return variables, Cnf(len(variables), self.offsets, literals)
+
     def satisfied_by(self, assignment: Sequence[bool] | np.ndarray) -> np.ndarray:
         """Whether each assignment is a model: [*batch, variable] bool to [*batch] bool. What a CNF means."""
         values = np.asarray(assignment, dtype=bool)

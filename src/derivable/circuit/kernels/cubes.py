@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.circuit.kernels.draw import uniform
 from derivable.circuit.kernels.hashcons import GOLDEN, finalized
 from derivable.core.and_or import AND, LITERAL, OR, TRUE
 from derivable.device.cpu.built_kernels import kernel
 
-# Stands for the mass of so many facts that their product is no number any more, and for the value of such a proof.
+# Stands for a mass or the value of a proof whose facts have a product too small for a float.
 TINY = 1e-290
 
 
@@ -168,31 +169,31 @@ def _chance(variable, facts, assigned):
 
 @kernel
 def _push(heap, size, masses, cube):
-    place = size
-    while place > 0:
-        above = (place - 1) >> 1
+    i = size
+    while i > 0:
+        above = (i - 1) >> 1
         if masses[heap[above]] >= masses[cube]:
             break
-        heap[place] = heap[above]
-        place = above
-    heap[place] = cube
+        heap[i] = heap[above]
+        i = above
+    heap[i] = cube
 
 
 @kernel
 def _pop(heap, size, masses):
     """The cube of largest mass of a heap of that size, which has one less then."""
-    top, last, place = heap[0], heap[size - 1], 0
+    top, last, i = heap[0], heap[size - 1], 0
     while True:
-        below = 2 * place + 1
+        below = 2 * i + 1
         if below >= size - 1:
             break
         if below + 1 < size - 1 and masses[heap[below + 1]] > masses[heap[below]]:
             below += 1
         if masses[heap[below]] <= masses[last]:
             break
-        heap[place] = heap[below]
-        place = below
-    heap[place] = last
+        heap[i] = heap[below]
+        i = below
+    heap[i] = last
     return top
 
 
@@ -221,7 +222,7 @@ def _add_cube(parent, literal, mass, roots, graph, facts, cubes, sizes, sums, sc
     "(int64[] int32[] float64[] int32[] int64[]) int64[] float64[] (int8[] uint8[] float64[] int64[]) int64",
 )
 def split_cubes(roots, graph, facts, cubes, sizes, sums, scratch, steps):
-    """Split open cubes, those of largest mass first, at most so many; returns how many were.
+    """Split open cubes, those of largest mass first, at most `steps` of them; returns how many were.
 
     roots  the signed nodes of the condition and of the query
     sizes  how many cubes there are, 0 at first, and open ones
@@ -252,6 +253,12 @@ def split_cubes(roots, graph, facts, cubes, sizes, sums, scratch, steps):
     return done
 
 
+@kernel(inline="always")
+def _worlds_of(child, holds):
+    """In which of 64 worlds a signed node holds."""
+    return holds[child] if child >= 0 else ~holds[~child]
+
+
 @kernel
 def _evaluate_worlds(graph, assigned, holds):
     """Set in which of 64 worlds each node holds, a bit for each; assigned [variable] as bits, too."""
@@ -271,10 +278,10 @@ def _evaluate_worlds(graph, assigned, holds):
                         bits = ~bits
                 elif kind[n] == AND:
                     for e in range(offsets[n], offsets[n + 1]):
-                        bits &= holds[children[e]] if children[e] >= 0 else ~holds[~children[e]]
+                        bits &= _worlds_of(children[e], holds)
                 elif kind[n] == OR:
                     for e in range(offsets[n], offsets[n + 1]):
-                        bits |= holds[children[e]] if children[e] >= 0 else ~holds[~children[e]]
+                        bits |= _worlds_of(children[e], holds)
                 if bits != holds[n]:
                     holds[n] = bits
                     is_new = last - first > 1
@@ -310,7 +317,7 @@ def sample_cubes(roots, graph, facts, cubes, ends, counts, scratch, seed, first,
         for s in range(start, stop):
             bit = np.uint64(1) << np.uint64(s - start)
             state = finalized(np.uint64(seed) + GOLDEN * np.uint64(s + 1))
-            u = float(finalized(state) >> np.uint64(11)) * 2.0**-53 * ends[len(ends) - 1]
+            u = uniform(state) * ends[len(ends) - 1]
             low, high = 0, len(ends) - 1
             while low < high:
                 middle = (low + high) >> 1
@@ -322,14 +329,12 @@ def sample_cubes(roots, graph, facts, cubes, ends, counts, scratch, seed, first,
             for variable in range(len(assigned)):
                 if assigned[variable] == 0:
                     state += GOLDEN
-                    u = float(finalized(state) >> np.uint64(11)) * 2.0**-53
-                    _assign(variable, u < _chance(variable, facts, assigned), facts, assigned)
+                    _assign(variable, uniform(state) < _chance(variable, facts, assigned), facts, assigned)
                 if assigned[variable] > 0:
                     bits_of[variable] |= bit
         _evaluate_worlds(graph, bits_of, holds)
-        condition = holds[roots[0]] if roots[0] >= 0 else ~holds[~roots[0]]
-        condition &= ~np.uint64(0) >> np.uint64(64 - (stop - start))
+        condition = _worlds_of(roots[0], holds) & (~np.uint64(0) >> np.uint64(64 - (stop - start)))
         for i in range(1, len(roots)):
-            query = holds[roots[i]] if roots[i] >= 0 else ~holds[~roots[i]]
+            query = _worlds_of(roots[i], holds)
             counts[i - 1, 0] += _number_of_bits(condition & query)
             counts[i - 1, 1] += _number_of_bits(condition & ~query)

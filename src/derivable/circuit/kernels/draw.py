@@ -10,6 +10,12 @@ from derivable.core.and_or import AND, LITERAL, OR
 from derivable.device.cpu.built_kernels import kernel
 
 
+@kernel(inline="always")
+def uniform(state):
+    """The number in [0, 1), of 53 bits, of a SplitMix64 stream in this state."""
+    return float(finalized(state) >> np.uint64(11)) * 2.0**-53
+
+
 @kernel(
     "uint8[] int64[] int32[] float64[] int64[] float64[]",
 )
@@ -69,7 +75,7 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
                     top += 1
             elif k == OR:
                 state += GOLDEN
-                u = float(finalized(state) >> np.uint64(11)) * 2.0**-53
+                u = uniform(state)
                 i = offsets[n]
                 u -= shares[i]
                 while u >= 0.0:
@@ -80,5 +86,5 @@ def draw_models(kind, literal, offsets, children, root, shares, positive_share, 
         for v in range(samples.shape[1]):
             if samples[s, v] < 0:
                 state += GOLDEN
-                u = float(finalized(state) >> np.uint64(11)) * 2.0**-53
+                u = uniform(state)
                 samples[s, v] = 1 if u < positive_share[v] else 0

@@ -111,7 +111,7 @@ class CubeSearch:
         return float(self._sums[0]), float(self._sums[1]), float(self._cubes[2][is_open].sum())
 
     def split(self, steps: int) -> int:
-        """Split so many cubes, unless none is open; returns how many were."""
+        """Split `steps` cubes, fewer where no more are open; returns how many were."""
         while self._sizes[0] + 2 * steps > self.num_cubes:
             self._cubes = tuple(np.concatenate([one, np.zeros_like(one)]) for one in self._cubes)
         return split_cubes(
@@ -134,7 +134,7 @@ class CubeSearch:
         self._sizes[:], self._sums[:] = 1, (0.0, 0.0, 1.0)
 
     def draw(self, count: int, seed: int) -> None:
-        """Draw so many more samples of the worlds of open cubes, which no split may follow."""
+        """Draw `count` more samples of the worlds of open cubes, which no split may follow."""
         masses = self._cubes[2][self._cubes[4][: self._sizes[1]]]
         if len(masses):
             sample_cubes(
@@ -176,10 +176,10 @@ def _heights(graph: AndOrGraph) -> np.ndarray:
     # Rows of children follow one another, as other nodes have none.
     while len(inner):
         of_child = np.where(is_negated, 0.0, height[children])
-        found = 1 + np.where(is_or, np.minimum.reduceat(of_child, starts), np.maximum.reduceat(of_child, starts))
-        if (found == height[inner]).all():
+        heights = 1 + np.where(is_or, np.minimum.reduceat(of_child, starts), np.maximum.reduceat(of_child, starts))
+        if (heights == height[inner]).all():
             break
-        height[inner] = found
+        height[inner] = heights
     return height
 
 

@@ -75,7 +75,7 @@ class Bounds:
 
     @staticmethod
     def certain(count: int) -> Bounds:
-        """Those of so many rows that hold in every world."""
+        """Those of `count` rows that hold in every world."""
         return Bounds.of([Interval.proven(1.0, 1.0)] * count)
 
     def __len__(self) -> int:
@@ -281,7 +281,7 @@ class _Rows:
         return made, rows if len(begun) < len(rows) or by_row > made.size else []
 
     def _draw(self, search: CubeSearch, cost: float, count: int, part: int) -> bool:
-        """Draw so many samples; whether there was the time for it."""
+        """Draw `count` samples; whether there was the time for it."""
         while count > 0 and self.seconds_until(part) > 0:
             some = min(count, max(64, int(policy().look_seconds / cost)))
             search.draw(some, self.random.seed)
