@@ -120,19 +120,19 @@ def _record(name: str, *returns: str, **options: Any) -> Aggregate:
 
 
 def _keys(settings: Any) -> list[list[int]]:
-    """The places of the columns of each key, of `0,1;2`."""
-    return [[int(place) for place in key.split(",")] for key in settings["keys"].split(";")]
+    """The numbers of the columns of each key, of `0,1;2`."""
+    return [[int(column) for column in key.split(",")] for key in settings["keys"].split(";")]
 
 
 def _are_chosen(rows: Iterable[tuple], keys: list[list[int]]) -> Iterator[bool]:
     """Whether each row [row] is kept, one after the other."""
     seen: list[set[tuple]] = [set() for _ in keys]
     for row in rows:
-        found = [tuple(row[place] for place in key) for key in keys]
-        is_kept = not any(key in known for key, known in zip(found, seen))
+        values = [tuple(row[column] for column in key) for key in keys]
+        is_kept = not any(value in known for value, known in zip(values, seen))
         if is_kept:
-            for key, known in zip(found, seen):
-                known.add(key)
+            for value, known in zip(values, seen):
+                known.add(value)
         yield is_kept
 
 

@@ -170,14 +170,14 @@ class Scope(Conversion):
     def taken_apart(self, term: r.Expr, pattern: s.Atom) -> list[r.Literal]:
         """That a term which this body makes has a form: no relation has the term yet, so its parts are computed."""
         constructor, span = self.constructor(pattern), pattern.span
-        found: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), span)]
+        literals: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), span)]
         for i, (argument, t) in enumerate(zip(pattern.arguments, constructor.fields)):
             part = r.Apply(f"{constructor.name}.{i}", (term,), t)
             if self.is_pattern(argument):
-                found += self.taken_apart(part, argument)
+                literals += self.taken_apart(part, argument)
             elif not isinstance(argument, s.Wildcard):
-                found.append(r.Filter(r.Apply("==", (self.field(argument, t), part), BOOL), argument.span))
-        return found
+                literals.append(r.Filter(r.Apply("==", (self.field(argument, t), part), BOOL), argument.span))
+        return literals
 
     def has_form(self, term: r.Expr, pattern: s.Atom, elsewhere: set[str], local: dict[str, r.Expr]) -> r.Expr:
         """Whether a term has a form: a bool that is always there.

@@ -36,8 +36,7 @@ def _logical(name: str) -> Callable[..., Optional]:
     """The operator on numbers, of which 0 is false, and 1 the true one that it gives."""
 
     def computed(dtype: Dtype, *operands: Optional) -> Optional:
-        found = optional(name, *(_truth(dtype, operand) for operand in operands))
-        return Optional(cast(found.value, dtype), found.valid)
+        return _wrapped(dtype, optional(name, *(_truth(dtype, operand) for operand in operands)))
 
     return computed
 
@@ -52,10 +51,9 @@ def _shift(name: str) -> Callable[..., Optional]:
 
 
 def _shift_unsigned(dtype: Dtype, x: Optional, places: Optional) -> Optional:
-    plain = Optional(cast(x.value, "uint32" if WIDTHS[dtype] == 32 else "uint64"), x.valid)
+    plain = _wrapped("uint32" if WIDTHS[dtype] == 32 else "uint64", x)
     moved = _places(dtype, places)
-    found = optional("right_shift", plain, Optional(cast(moved.value, plain.value.dtype), moved.valid))
-    return Optional(cast(found.value, dtype), found.valid)
+    return _wrapped(dtype, optional("right_shift", plain, _wrapped(plain.value.dtype, moved)))
 
 
 def _wrapped(dtype: Dtype, x: Optional) -> Optional:
@@ -72,8 +70,8 @@ def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             return np.power(x, y)
     bits = 8 * x.dtype.itemsize
-    found = [_integer_power(a, b, bits) for a, b in zip(x.tolist(), y.tolist())]
-    return np.array(found, np.uint64).astype(x.dtype)
+    powers = [_integer_power(a, b, bits) for a, b in zip(x.tolist(), y.tolist())]
+    return np.array(powers, np.uint64).astype(x.dtype)
 
 
 def _integer_power(x: int, y: int, bits: int) -> int:
@@ -82,12 +80,12 @@ def _integer_power(x: int, y: int, bits: int) -> int:
     return pow(x, y, 1 << bits)
 
 
-def _part(text: str, place: int, length: int) -> str:
-    """The bytes from a place; "" where there is no such place."""
+def _part(text: str, start: int, length: int) -> str:
+    """The bytes from a position; "" where the text has none there."""
     raw = encoded(text)
-    if not 0 <= place <= len(raw):
+    if not 0 <= start <= len(raw):
         return ""
-    return raw[place : place + length if length >= 0 else None].decode("utf-8", "replace")
+    return raw[start : start + length if length >= 0 else None].decode("utf-8", "replace")
 
 
 _NUMBER = re.compile(r"\s*[+-]?(0b[01]+|0x[0-9a-fA-F]+|\d+)")
@@ -147,8 +145,8 @@ def _pattern(pattern: str) -> re.Pattern | None:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    found = _pattern(pattern)
-    return found is not None and found.fullmatch(text) is not None
+    expression = _pattern(pattern)
+    return expression is not None and expression.fullmatch(text) is not None
 
 
 def _ordinal(symbols: SymbolTable, types: tuple[ValueType, ...], words: np.ndarray) -> tuple[np.ndarray, None]:

@@ -121,10 +121,10 @@ class Arguments(Reader):
         """Arguments up to a closing sign, which is read."""
         if self.takes(closing):
             return ()
-        found = self.separated(self.argument)
+        arguments = self.separated(self.argument)
         if not self.takes(closing):
             self.unexpected(f"`,` or `{closing}`")
-        return tuple(found)
+        return tuple(arguments)
 
     def deeper(self) -> None:
         self.depth += 1

@@ -103,16 +103,16 @@ class _Inlining:
             message = f"`{atom.name}` has {len(head.arguments)} columns, but is used with {len(atom.arguments)} here"
             raise self.types.error(UnsupportedError, message, atom.span)
         own: dict[str, n.Argument] = {}
-        equations: list[n.Formula] = []
+        equations: list[n.Constraint] = []
         attributes = self.types.relations[atom.name].attributes
-        for given, wanted, attribute in zip(atom.arguments, head.arguments, attributes):
-            given, wanted = (_with_type(argument, attribute.type_name) for argument in (given, wanted))
-            if isinstance(given, n.Unnamed):
-                given = n.Variable(self.names.fresh("_"), span=given.span)
-            if isinstance(wanted, n.Variable) and wanted.name not in own:
-                own[wanted.name] = given
+        for argument, parameter, attribute in zip(atom.arguments, head.arguments, attributes):
+            argument, parameter = (_with_type(one, attribute.type_name) for one in (argument, parameter))
+            if isinstance(argument, n.Unnamed):
+                argument = n.Variable(self.names.fresh("_"), span=argument.span)
+            if isinstance(parameter, n.Variable) and parameter.name not in own:
+                own[parameter.name] = argument
             else:
-                equations.append(n.Constraint("=", given, wanted, span=atom.span))
+                equations.append(n.Constraint("=", argument, parameter, span=atom.span))
 
         def renamed(part: Any) -> Any:
             if not isinstance(part, n.Variable):
@@ -122,11 +122,7 @@ class _Inlining:
             return own[part.name]
 
         # Only the sides of the rule are renamed: the arguments of the atom are those of the rule that reads it.
-        parts = [
-            n.Constraint("=", one.left, replaced(one.right, renamed), span=one.span)
-            for one in equations
-            if isinstance(one, n.Constraint)
-        ]
+        parts = [n.Constraint("=", one.left, replaced(one.right, renamed), span=one.span) for one in equations]
         body = [] if rule.body is None else [self.of(replaced(rule.body, renamed), (*around, atom.name))]
         found = [*body, *parts]
         return n.And(tuple(found), span=atom.span) if found else n.Truth(True, span=atom.span)

@@ -283,10 +283,10 @@ class _Condition:
         self.place, self.mark, self.file = 0, mark, file
 
     def value(self) -> int:
-        found = self.level(0)
+        result = self.level(0)
         if self.place < len(self.texts):
             raise self.error()
-        return found
+        return result
 
     def error(self) -> Exception:
         return self.file.error("this condition is no expression of integers", self.mark.span, "such as `#if N > 2`")
@@ -302,12 +302,12 @@ class _Condition:
         """A value whose operators are those of a level or bind more tightly."""
         if number == len(_OPERATORS):
             return self.operand()
-        found = self.level(number + 1)
+        left = self.level(number + 1)
         while True:
             compute = next((compute for signs, compute in _OPERATORS[number].items() if self.takes(*signs)), None)
             if compute is None:
-                return found
-            found = int(compute(found, self.level(number + 1)))
+                return left
+            left = int(compute(left, self.level(number + 1)))
 
     def operand(self) -> int:
         if self.takes("!"):

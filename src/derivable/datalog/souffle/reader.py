@@ -62,10 +62,10 @@ class Reader:
 
     def separated(self, parse_one: Callable[[], Parsed], sign: str = ",") -> list[Parsed]:
         """One or more, with signs between them."""
-        found = [parse_one()]
+        parts = [parse_one()]
         while self.takes(sign):
-            found.append(parse_one())
-        return found
+            parts.append(parse_one())
+        return parts
 
     def name(self, what: str, reserved: frozenset[str] = frozenset()) -> Token:
         if self.token.kind != "name":

@@ -260,14 +260,14 @@ class ClauseTypes:
                     if name == "strlen" or name == "ord":
                         return wanted if wanted in NUMERIC else "number"
                     return _RESULTS[name]
-                found, untyped = wanted, []
+                common, untyped = wanted, []
                 for argument in arguments:
-                    t = self.argument(argument, found)
-                    if t is None and found is None:
+                    t = self.argument(argument, common)
+                    if t is None and common is None:
                         untyped.append(argument)
-                    found = t or found
+                    common = t or common
                 # Only these: if all were looked at twice at each level, long sums would take forever.
-                for argument in untyped if found is not None else ():
-                    self.argument(argument, found)
-                return found
+                for argument in untyped if common is not None else ():
+                    self.argument(argument, common)
+                return common
         return wanted

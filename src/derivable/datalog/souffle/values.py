@@ -9,6 +9,7 @@ import numpy as np
 
 from derivable.datalog.foreign.wrapping import number_in
 from derivable.datalog.souffle.types import Types
+from derivable.datalog.syntax.lexer import beyond_space
 from derivable.datalog.values.terms import Entity
 
 
@@ -66,7 +67,7 @@ class Values:
 
     def structure(self, text: str, place: int, t: str, ends: str = "") -> tuple[Any, int]:
         """The value that begins at a place, and where it ends; `ends` are the signs behind a symbol or number."""
-        place = _after_space(text, place)
+        place = beyond_space(text, place)
         if t in self.types.records:
             if text.startswith("nil", place):
                 return Entity(self.types.nils[t]), place + 3
@@ -104,14 +105,14 @@ class Values:
         values = []
         for i, t in enumerate(types):
             value, place = self.structure(text, place, t, f",{closing}")
-            place = _after_space(text, place)
+            place = beyond_space(text, place)
             wanted = "," if i < len(types) - 1 else closing
             if not text.startswith(wanted, place):
                 raise NoValueError(f"`{wanted}` is missing behind field {i + 1}")
             values.append(value)
             place += 1
         if not types:
-            place = _after_space(text, place)
+            place = beyond_space(text, place)
             if not text.startswith(closing, place):
                 raise NoValueError(f"`{closing}` is missing")
             place += 1
@@ -130,9 +131,3 @@ class Values:
     def float_text(self, value: float) -> str:
         """The digits that a float of this many bits needs at most: 9 or 17."""
         return f"{float(np.float32(value)):.9g}" if self.bits == 32 else f"{value:.17g}"
-
-
-def _after_space(text: str, place: int) -> int:
-    while place < len(text) and text[place].isspace():
-        place += 1
-    return place

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from derivable.core.diagnostics import Span
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.syntax.lexer import Places
+from derivable.datalog.syntax.lexer import Places, beyond_space
 from derivable.datalog.syntax.text import body_parts, fact_texts, item_text, rule_head
 
 _WIDTH = 100
@@ -24,7 +23,7 @@ class Page:
 
     comment     what matches its comments, in a group, and before that texts in which there are none
     starts      where its statements begin, ascending
-    is_between  whether what stands at a place of the text, which is no statement, is none of the statement before
+    between     what matches at a position of the text, which begins no statement, where the statement before has ended
     """
 
     text: str
@@ -36,16 +35,13 @@ class Page:
     def places(self) -> Places:
         return Places(self.text)
 
-    def offset(self, span: Span) -> int:
-        return self.places.starts[span.line - 1] + span.column - 1
+    def statement(self, position: int) -> int:
+        """Which statement a position belongs to, -1 before the first one."""
+        return bisect_right(self.starts, position) - 1
 
-    def statement(self, place: int) -> int:
-        """Which statement a place belongs to, -1 before the first one."""
-        return bisect_right(self.starts, place) - 1
-
-    def is_apart(self, place: int) -> bool:
-        """Whether a blank line stands before a place."""
-        return re.search(r"\n[ \t\r]*\n\s*$", self.text[max(0, place - 500) : place]) is not None
+    def is_apart(self, position: int) -> bool:
+        """Whether a blank line stands before a position."""
+        return re.search(r"\n[ \t\r]*\n\s*$", self.text[max(0, position - 500) : position]) is not None
 
     @cached_property
     def comments(self) -> list[re.Match[str]]:
@@ -54,12 +50,12 @@ class Page:
     @cached_property
     def notes(self) -> list[Note]:
         """The comments with the statements that they belong to."""
-        found: list[Note] = []
+        notes: list[Note] = []
         for comment in reversed(self.comments):
-            after = _beyond_space(self.text, comment.end())
-            if found and after == found[-1].start:
-                is_done, following = found[-1].is_between, found[-1].statement
-                if found[-1].is_behind:
+            after = beyond_space(self.text, comment.end())
+            if notes and after == notes[-1].start:
+                is_done, following = notes[-1].is_between, notes[-1].statement
+                if notes[-1].is_behind:
                     following += 1
             else:
                 index = bisect_left(self.starts, after)
@@ -67,12 +63,12 @@ class Page:
                 is_done = is_statement or after == len(self.text) or self.between.match(self.text, after) is not None
                 following = index
             line = self.text.rfind("\n", 0, comment.start()) + 1
-            own_line = not self.text[line : comment.start()].strip()
+            begins_line = not self.text[line : comment.start()].strip()
             before = self.statement(comment.start())
-            is_behind = is_done and not own_line and before >= 0
+            is_behind = is_done and not begins_line and before >= 0
             statement = following if is_done and not is_behind else before
-            found.append(Note(comment.start(), comment.end(), comment["comment"], statement, is_done, is_behind))
-        return found[::-1]
+            notes.append(Note(comment.start(), comment.end(), comment["comment"], statement, is_done, is_behind))
+        return notes[::-1]
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ class _Block:
 
 
 def laid_out(items: Iterable[s.Item], pages: Sequence[Page], page_of: dict[str | None, int]) -> str:
-    """The text of items, each at the place of the statement from which it comes; those without a place come first.
+    """The text of items, each where the statement is from which it comes; those that come from none are first.
 
     page_of  name of the text of a span, None for that of the program -> page
     """
@@ -111,19 +107,20 @@ def laid_out(items: Iterable[s.Item], pages: Sequence[Page], page_of: dict[str |
             first.append(item)
             continue
         number = page_of[None if item.span.origin is None else item.span.origin.source]
-        placed.append((number, pages[number].statement(pages[number].offset(item.span)), item))
+        placed.append((number, pages[number].statement(pages[number].places.start(item.span)), item))
     blocks = [_Block(first)] if first else []
     for number, page in enumerate(pages):
-        own: dict[int, list[s.Item]] = {}
+        items_of: dict[int, list[s.Item]] = {}
         for where, statement, item in placed:
             if where == number:
-                own.setdefault(statement, []).append(item)
-        blocks += _of_page(page, own)
+                items_of.setdefault(statement, []).append(item)
+        blocks += _of_page(page, items_of)
     return "\n".join(_lines(_merged(blocks))) + "\n"
 
 
-def _of_page(page: Page, own: dict[int, list[s.Item]]) -> Iterator[_Block]:
-    notes, waiting, is_apart, place = page.notes, [], False, 0
+def _of_page(page: Page, items_of: dict[int, list[s.Item]]) -> Iterator[_Block]:
+    """The blocks of the statements of a page, of which each has some items."""
+    notes, waiting, is_apart, number = page.notes, [], False, 0
 
     def wait(text: str) -> None:
         nonlocal is_apart
@@ -133,20 +130,20 @@ def _of_page(page: Page, own: dict[int, list[s.Item]]) -> Iterator[_Block]:
         waiting.extend(_comment_lines(text))
 
     for statement in range(-1, len(page.starts) + 1):
-        block = _Block(own.get(statement, []))
-        while place < len(notes) and notes[place].statement <= statement and not notes[place].is_behind:
-            is_apart = is_apart or page.is_apart(notes[place].start)
-            wait(notes[place].text)
-            place += 1
+        block = _Block(items_of.get(statement, []))
+        while number < len(notes) and notes[number].statement <= statement and not notes[number].is_behind:
+            is_apart = is_apart or page.is_apart(notes[number].start)
+            wait(notes[number].text)
+            number += 1
         if 0 <= statement < len(page.starts):
             is_apart = is_apart or page.is_apart(page.starts[statement])
-        while place < len(notes) and notes[place].statement == statement and notes[place].is_behind:
-            lines = _comment_lines(notes[place].text)
+        while number < len(notes) and notes[number].statement == statement and notes[number].is_behind:
+            lines = _comment_lines(notes[number].text)
             if block.items and len(lines) == 1 and not block.behind:
                 block.behind = lines[0]
             else:
-                wait(notes[place].text)
-            place += 1
+                wait(notes[number].text)
+            number += 1
         if block.items or statement == len(page.starts):
             block.before = [*waiting, *([""] if is_apart else [])]
             waiting, is_apart = [], False
@@ -155,7 +152,7 @@ def _of_page(page: Page, own: dict[int, list[s.Item]]) -> Iterator[_Block]:
 
 
 def _exploded(items: Iterable[s.Item]) -> Iterator[s.Item]:
-    """The items, with each fact of a set an item of its own where it has a place."""
+    """The items, each fact of a set as a set of one: they may come from several statements."""
     for item in items:
         if isinstance(item, s.FactSet) and not item.exclusive:
             yield from (replace(item, facts=(fact,), span=fact.span) for fact in item.facts)
@@ -165,22 +162,22 @@ def _exploded(items: Iterable[s.Item]) -> Iterator[s.Item]:
 
 def _merged(blocks: Iterable[_Block]) -> list[_Block]:
     """The blocks, in which facts of one relation that follow each other without a comment are one set."""
-    found: list[_Block] = []
+    merged: list[_Block] = []
     # The facts of the set with which the last block ends.
     facts: list[s.Fact] = []
 
     def end() -> None:
         if len(facts) > 1:
-            found[-1].items[-1] = replace(found[-1].items[-1], facts=tuple(facts))  # type: ignore[call-arg]
+            merged[-1].items[-1] = replace(merged[-1].items[-1], facts=tuple(facts))  # type: ignore[call-arg]
         facts.clear()
 
     for block in blocks:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is None or block.before or block.behind or last.behind or not block.items:
             end()
-            found.append(replace(block, items=[]))
+            merged.append(replace(block, items=[]))
         for item in block.items:
-            items = found[-1].items
+            items = merged[-1].items
             if facts and _are_one_set(items[-1], item):
                 facts += item.facts  # type: ignore[attr-defined]
                 continue
@@ -188,7 +185,7 @@ def _merged(blocks: Iterable[_Block]) -> list[_Block]:
             items.append(item)
             facts += item.facts if isinstance(item, s.FactSet) and not item.exclusive else ()
     end()
-    return found
+    return merged
 
 
 def _are_one_set(a: s.Item, b: s.Item) -> bool:
@@ -243,9 +240,3 @@ def _comment_lines(text: str) -> list[str]:
     assert marks is not None
     rest = text[marks.end() :].rstrip()
     return [f"//{rest}" if not rest or rest[0].isspace() else f"// {rest}"]
-
-
-def _beyond_space(text: str, place: int) -> int:
-    while place < len(text) and text[place].isspace():
-        place += 1
-    return place

@@ -26,11 +26,11 @@ def legal_names(names: Iterable[str], is_lowered: bool = False) -> dict[str, str
     is_lowered  whether names begin with a small letter, as those of variables do in programs
     """
     names = list(dict.fromkeys(names))
-    found, fresh = {}, FreshNames(_RESERVED)
+    legal, fresh = {}, FreshNames(_RESERVED)
     # What is legal keeps its name.
     for name in sorted(names, key=lambda one: (_LEGAL.fullmatch(one) is None, is_lowered and not one[0].islower())):
-        found[name] = fresh(_legal(name, is_lowered))
-    return found
+        legal[name] = fresh(_legal(name, is_lowered))
+    return legal
 
 
 def _legal(name: str, is_lowered: bool) -> str:
@@ -86,7 +86,7 @@ class Renaming:
                     columns = legal_names(c.name for c in node.columns if c.name is not None)
                     named = ((c, c.name and columns[c.name]) for c in node.columns)
                     changes["columns"] = tuple(
-                        replace(c, name=own, type_name=self.type_name(c.type_name)) for c, own in named
+                        replace(c, name=column, type_name=self.type_name(c.type_name)) for c, column in named
                     )
                     changes["name"] = self.relations.get(name, name)
                 case s.DataType(name=name):
@@ -106,28 +106,28 @@ class Renaming:
 
 def _relations_of(nodes: list[Any]) -> list[str]:
     """The names of relations and constructors, which are of one kind where they are used."""
-    found: dict[str, None] = {}
+    written: dict[str, None] = {}
     read: dict[str, None] = {}
     for node in nodes:
         match node:
             case s.RelationType(name=name) | s.Variant(name=name):
-                found[name] = None
+                written[name] = None
             case s.FactSet(relation=name) | s.ReduceRule(relation=name):
-                found[name] = None
+                written[name] = None
             case s.Rule(heads=heads):
-                found |= dict.fromkeys(head.relation for head in heads)
+                written |= dict.fromkeys(head.relation for head in heads)
             case s.Atom(relation=name):
                 read[name] = None
-    return [*found, *(name for name in read if name not in found and name not in PREDICATES)]
+    return [*written, *(name for name in read if name not in written and name not in PREDICATES)]
 
 
 def _variables_of(item: s.Item) -> list[str]:
-    found: dict[str, None] = {}
+    variables: dict[str, None] = {}
     for node in walk(item):
         match node:
             case s.Variable(name=name):
-                found[name] = None
+                variables[name] = None
             case s.Aggregate():
                 names = (*node.bindings, *node.arguments, *node.group, *(name for name, _ in node.types))
-                found |= dict.fromkeys(names)
-    return list(found)
+                variables |= dict.fromkeys(names)
+    return list(variables)

@@ -54,6 +54,10 @@ class Places:
         line = bisect_right(self.starts, start)
         return Span(line, start - self.starts[line - 1] + 1, max(1, end - start), self.origin)
 
+    def start(self, span: Span) -> int:
+        """Where a span of this text begins."""
+        return self.starts[span.line - 1] + span.column - 1
+
 
 @dataclass(slots=True, eq=False)
 class Token:
@@ -73,6 +77,13 @@ class Token:
 
     def shown(self) -> str:
         return "the end of the program" if self.kind == "end" else f"`{self.text}`"
+
+
+def beyond_space(text: str, position: int) -> int:
+    """The first position from this one on where no white space is."""
+    while position < len(text) and text[position].isspace():
+        position += 1
+    return position
 
 
 def tokens(

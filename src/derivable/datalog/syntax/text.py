@@ -172,7 +172,7 @@ def rule_head(item: s.Rule) -> str:
     head = expression_text(item.heads[0])
     if len(item.heads) > 1:
         tags = item.head_tags or (None,) * len(item.heads)
-        shown = [f"{_tag(own)}{expression_text(one)}" for own, one in zip(tags, item.heads)]
+        shown = [f"{_tag(tag)}{expression_text(one)}" for tag, one in zip(tags, item.heads)]
         head = "{" + ("; " if item.exclusive_heads else ", ").join(shown) + "}"
     return f"rel {_tag(item.tag)}{head}"
 
