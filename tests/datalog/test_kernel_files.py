@@ -11,7 +11,7 @@ from derivable.algebra.expr import functions
 from derivable.algebra.expr.nodes import Argument, Constant
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.policy.costs import under
-from derivable.datalog.policy.kernels import StoredKernels
+from derivable.datalog.policy.kernels import MODULES, StoredKernels
 from derivable.device.cpu import kernel_files, linking, llvm_code
 from derivable.device.cpu.kernel_files import KernelFiles, text_of
 from derivable.kernel.emit_llvm import emit_llvm, emit_packed
@@ -37,9 +37,9 @@ class Counting(StoredKernels):
             self.built.append(key)
             return build()
 
-        found = super().of(key, counted)
-        self.keys[key] = build, found[1]
-        return found
+        function, notes = super().of(key, counted)
+        self.keys[key] = build, notes
+        return function, notes
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def runs(text, provenance, monkeypatch):
     rows = np.random.default_rng(5).integers(0, 40, (150, 2)).astype(np.int32)
     facts = rows if provenance == "unit" else [*zip(np.linspace(0.1, 0.9, len(rows)), map(tuple, rows.tolist()))]
     with under(kernels=(kernels := Counting()), few_rows=0, many_rows=0, small_facts=0):
-        found = dv.Program(text).run(facts={"e": facts}, provenance=provenance)
-        return {name: sorted(map(repr, found[name])) for name in found}, kernels
+        relations = dv.Program(text).run(facts={"e": facts}, provenance=provenance)
+        return {name: sorted(map(repr, relations[name])) for name in relations}, kernels
 
 
 CASES = [
@@ -83,7 +83,7 @@ def test_another_process_builds_nothing(text, provenance, folder, monkeypatch):
 
 
 def test_files_say_what_would_be_built(folder, monkeypatch):
-    said, texts = 0, {}
+    num_checked, texts = 0, {}
     for text, provenance in CASES:
         _, kernels = runs(text, provenance, monkeypatch)
         for key, (build, notes) in kernels.keys.items():
@@ -95,8 +95,8 @@ def test_files_say_what_would_be_built(folder, monkeypatch):
             if path.exists() and json.loads(path.read_bytes())["code"]:
                 code = (emit_packed if built.is_packed else emit_llvm)(built.kernel)
                 assert json.loads(path.read_bytes())["code"] == llvm_code._digest(code)
-                said += 1
-    assert said > 5
+                num_checked += 1
+    assert num_checked > 5
     # What differs has another text.
     assert len(texts) == len(set(texts.values()))
 
@@ -124,11 +124,16 @@ def test_what_has_no_text_has_no_file(folder):
     assert files.path((row_sets.find_kernel, object())) is None
 
 
+@pytest.mark.parametrize("pattern", MODULES)
+def test_modules_of_kernels_are_there(pattern):
+    assert list(kernel_files.SOURCES.glob(pattern))
+
+
 def test_other_modules_make_other_kernels(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_files, "SOURCES", tmp_path)
     (tmp_path / "makers").mkdir()
     paths = set()
     for text in ("a = 1", "a = 2", "a = 12"):
         (tmp_path / "makers" / "one.py").write_text(text)
-        paths.add(KernelFiles(("makers",)).path((1,)))
+        paths.add(KernelFiles(("makers/*.py",)).path((1,)))
     assert len(paths) == 3

@@ -18,16 +18,16 @@ def result_types(kernel: n.Kernel) -> tuple[str, ...]:
 
 def written_arrays(kernel: n.Kernel) -> frozenset[n.Array]:
     """The parameters that a kernel, or one that it calls, may write to."""
-    found: set[n.Array] = set()
+    written: set[n.Array] = set()
     for statement in n.walk(kernel.body):
         if isinstance(statement, (n.Store, n.SetBit, n.StoreLine, n.StoreRows, n.Scatter)):
-            found.add(statement.array)
+            written.add(statement.array)
         elif isinstance(statement, n.Call):
             inner = written_arrays(statement.kernel)
             for argument, parameter in zip(statement.arguments, statement.kernel.parameters):
                 if parameter in inner and isinstance(argument, n.Array):
-                    found.add(argument)
-    return frozenset(found)
+                    written.add(argument)
+    return frozenset(written)
 
 
 def held_dtype(array: n.Array, lanes: int) -> str:

@@ -21,8 +21,12 @@ else:
     llvm_code, llvm_calls = later("derivable.device.cpu.llvm_code"), later("derivable.device.cpu.llvm_calls")
     kernel_files = later("derivable.device.cpu.kernel_files")
 
-# What kernels are built and printed by.
-_FOLDERS = "core", "algebra", "kernel", "datalog/fused", "datalog/kernels", "datalog/shortcuts"
+# What kernels are built and printed by, and what says how they are called.
+MODULES = (
+    *(f"{folder}/**/*.py" for folder in ("core", "algebra", "kernel")),
+    *(f"datalog/{folder}/**/*.py" for folder in ("fused", "kernels", "shortcuts")),
+    *("datalog/policy/kernels.py", "datalog/tables/packing.py", "datalog/tables/trie.py", "device/cpu/llvm_calls.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -84,18 +88,18 @@ class StoredKernels(Kernels):
 
     @cached_property
     def files(self) -> KernelFiles:
-        return kernel_files.KernelFiles(_FOLDERS)
+        return kernel_files.KernelFiles(MODULES)
 
     def of(self, key: tuple, build: Callable[[], Built]) -> tuple[Any, Any]:
         path = self.files.path(key)
         if path is None:
             return super().of(key, build)
-        said = self.files.read(path)
-        if said is not None:
-            digest, notes = said["code"], said["notes"]
-            if said["signature"] is None:
+        content = self.files.read(path)
+        if content is not None:
+            digest, notes = content["code"], content["notes"]
+            if content["signature"] is None:
                 return llvm_code.Packed(lambda: build().kernel, digest, partial(self._write, path, None, notes)), notes
-            name, kinds, results = said["signature"]
+            name, kinds, results = content["signature"]
             signature = llvm_calls.Signature(name, tuple(kinds), tuple(results))
             function = llvm_code.function_on_disk(digest, signature, lambda: build().kernel)
             if function is not None:

@@ -29,7 +29,7 @@ from derivable.core.files import atomic_write
 from derivable.device.cpu import llvm_code
 
 SOURCES = Path(__file__).parents[2]
-# What kernels compute of these is in expressions beside their functions.
+# What kernels compute of these is in expressions, which they have besides their functions.
 _TRACED = Semiring, Monoid, TypedSemiring, TypedMonoid
 _texts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
@@ -39,16 +39,16 @@ class _Unsaid(Exception):
 
 
 class KernelFiles:
-    """The files of kernels whose text is made by the modules of some folders."""
+    """The files of kernels whose text is made by some modules, patterns of paths below the package."""
 
-    def __init__(self, folders: Sequence[str]):
-        self.folders = folders
+    def __init__(self, modules: Sequence[str]):
+        self.modules = modules
 
     @cached_property
     def stamp(self) -> str:
         """Of these modules' texts, and of what compiles kernels."""
         digest = hashlib.sha256(llvm_code.target().encode())
-        for path in (path for folder in self.folders for path in sorted((SOURCES / folder).rglob("*.py"))):
+        for path in (path for pattern in self.modules for path in sorted(SOURCES.glob(pattern))):
             text = path.read_bytes()
             digest.update(f"\0{path.relative_to(SOURCES)} {len(text)}\0".encode())
             digest.update(text)
@@ -71,12 +71,12 @@ class KernelFiles:
         except (OSError, ValueError):
             return None
 
-    def write(self, path: Path, said: dict) -> None:
+    def write(self, path: Path, content: dict) -> None:
         # Where nothing can be written, each process makes its kernels.
         with suppress(OSError, DerivableError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path, "wb") as file:
-                file.write(json.dumps(said).encode())
+                file.write(json.dumps(content).encode())
 
 
 def text_of(value: Any) -> str:

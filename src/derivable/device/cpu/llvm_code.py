@@ -36,15 +36,15 @@ def compile_kernel(kernel: n.Kernel, by_row: bool = False) -> Callable:
 
     by_row  whether arrays of lines are [position], scalars in the place of lines, and not [position, lane]
     """
-    text = emit_llvm(kernel, by_row)
-    return _function(signature_of(kernel), address_of(text), lambda: (_Compiled, (kernel, by_row)))
+    return compile_with_digest(kernel, by_row)[0]
 
 
-def compile_with_digest(kernel: n.Kernel) -> tuple[Callable, str]:
+def compile_with_digest(kernel: n.Kernel, by_row: bool = False) -> tuple[Callable, str]:
     """The same, and what finds its code on disk."""
-    text = emit_llvm(kernel)
-    function = _function(signature_of(kernel), address_of(text), lambda: (_Compiled, (kernel, False)))
-    return function, _digest(text)
+    text = emit_llvm(kernel, by_row)
+    digest = _digest(text)
+    function = _function(signature_of(kernel), _address(digest, text), lambda: (_Compiled, (kernel, by_row)))
+    return function, digest
 
 
 def function_on_disk(digest: str, signature: Signature, make: Callable[[], n.Kernel]) -> Callable | None:
@@ -55,11 +55,11 @@ def function_on_disk(digest: str, signature: Signature, make: Callable[[], n.Ker
 
 def _function(signature: Signature, address: int, pickled: Callable[[], tuple]) -> Callable:
     key = address, signature
-    found = _functions.get(key)
-    if found is None:
+    function = _functions.get(key)
+    if function is None:
         caller = address_of(llvm_calls.TEXT)
-        found = _functions.setdefault(key, llvm_calls.function(signature, address, caller, pickled))
-    return found
+        function = _functions.setdefault(key, llvm_calls.function(signature, address, caller, pickled))
+    return function
 
 
 class _Compiled:
@@ -79,8 +79,8 @@ class Packed:
     def __init__(
         self, make: Callable[[], n.Kernel], digest: str | None = None, printed: Callable[[str], None] | None = None
     ):
-        """digest   what finds its code on disk, "" if it has none there; None if that is not known before its text is
-        printed  is told the digest once it is
+        """digest   what finds its code on disk, "" if it has none there; None if its text is to say that
+        printed  called with the digest when the text is printed
         """
         self.make, self.digest, self.printed, self.wanted = make, digest, printed, 0
 
@@ -93,8 +93,8 @@ class Packed:
 
     @cached_property
     def address(self) -> int:
-        found = _address_on_disk(self.digest) if self.digest else None
-        return address_of(self._text) if found is None else found
+        address = _address_on_disk(self.digest) if self.digest else None
+        return address_of(self._text) if address is None else address
 
     def link(self) -> None:
         """Compile it now."""
@@ -122,10 +122,13 @@ def _path(digest: str) -> Any:
 
 def address_of(text: str) -> int:
     """The address of the function `entry` of a module, which is compiled unless it is in this process or on disk."""
-    digest = _digest(text)
-    found = _address_on_disk(digest)
-    if found is not None:
-        return found
+    return _address(_digest(text), text)
+
+
+def _address(digest: str, text: str) -> int:
+    address = _address_on_disk(digest)
+    if address is not None:
+        return address
     # A Ctrl-C would leave code linked that nothing knows of.
     with sigint_deferred(), linking.lock:
         if digest not in _addresses:
@@ -138,10 +141,10 @@ def address_of(text: str) -> int:
 
 
 def _address_on_disk(digest: str) -> int | None:
-    """The same of a module whose code is in this process or on disk."""
-    found = _addresses.get(digest)
-    if found is not None:
-        return found
+    """The same of a module whose code is in this process or on disk, None else."""
+    address = _addresses.get(digest)
+    if address is not None:
+        return address
     with sigint_deferred(), linking.lock:
         if digest not in _addresses:
             code = _read(_path(digest))
