@@ -226,10 +226,10 @@ class _Planner:
         outputs = tuple(self.word(term) for term in project.terms)
         words = tuple(Argument(k, "int64", f"word{k}") for k in range(len(self.words)))
         made = kernel_steps.Plan(tuple(self.steps), outputs, words, self.tags, tuple(marks))
-        found = StorePlan(made, tuple(self.words), self.recipes, tuple(self.layouts), tuple(marks.values()))
+        store_plan = StorePlan(made, tuple(self.words), self.recipes, tuple(self.layouts), tuple(marks.values()))
         symbols = self.state.symbols
         values = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
-        return BoundPlan(found, made, values, self.reads)
+        return BoundPlan(store_plan, made, values, self.reads)
 
     # Terms
 

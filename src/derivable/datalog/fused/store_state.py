@@ -45,8 +45,8 @@ class StoreState:
         self.is_recursive = isinstance(self.driver, m.Scan) and self.driver.part == "recent"
         # Rows that it has gone through over columns, and those of them that its kernel's worth counts already.
         self.seen = self.counted = 0
-        # Candidates of the kernel.
-        self.found = 0
+        # Of its kernel.
+        self.candidates = 0
         self.signature: Any = None
         self.bound_plan: BoundPlan | None = None
         self.why_none = ""
@@ -167,8 +167,8 @@ class StoreState:
         # To plan is to make sets of rows that are to be asked, which may change a layout.
         while (signature := self._layouts()) != self.signature:
             self.signature, self.kernel = signature, None
-            found = plan(self.state, self.store, self.state.has_candidates)
-            self.bound_plan, self.why_none = (None, found) if isinstance(found, str) else (found, "")
+            planned = plan(self.state, self.store, self.state.has_candidates)
+            self.bound_plan, self.why_none = (None, planned) if isinstance(planned, str) else (planned, "")
 
     def _layouts(self) -> tuple:
         return (type(self.state.mode), *(table.word_type.char for table in self.tables))
@@ -203,7 +203,7 @@ class StoreState:
         self.begin()
         for found in self._parts(columns, keep):
             self.state.deadline.remaining()
-            self.found += found[1]
+            self.candidates += found[1]
             if found[1]:
                 yield found
         if not keep:
@@ -228,7 +228,7 @@ class StoreState:
         listed, first = np.empty(0, np.int64) if isinstance(rows, slice) else rows, 0
         while i < end:
             if self.bound_plan is not bound_plan:
-                # What was entered since has changed a layout; row numbers and positions are the same.
+                # What was inserted since has changed a layout; row numbers and positions are the same.
                 bound_plan, kernel = self.bound_plan, self.kernel
                 assert bound_plan is not None
                 assert kernel is not None
@@ -240,24 +240,24 @@ class StoreState:
                     first, listed = i, np.arange(i, stop)
                 stop = first + len(listed)
             arguments: list[Any] = []
-            for what, step, place in kernel.parameters:
+            for what, step, part in kernel.parameters:
                 if what == "word":
-                    arguments.append(bound_plan.words[place])
+                    arguments.append(bound_plan.words[part])
                 else:
-                    arguments += argument_of(bound_plan, bounds, listed, what, step, place)
-            written, i, *found = kernel.function(
+                    arguments += argument_of(bound_plan, bounds, listed, what, step, part)
+            written, i, *after = kernel.function(
                 i - first, stop - first, policy().cache_rows, *positions, *arguments, *columns
             )
             i += first
-            positions, counts = found[: kernel.num_positions], found[kernel.num_positions :]
+            positions, counts = after[: kernel.num_positions], after[kernel.num_positions :]
             for nodes, count in zip(bound_plan.store_plan.counted, counts):
                 for node in nodes:
                     state.count(node, count)
-            # Else a log that grows now would stay beside its successor.
+            # Else a log that grows now would stay as long as its successor.
             del arguments
-            found = [column[:written] for column in columns]
+            filled = [column[:written] for column in columns]
             number = len(bound_plan.plan.outputs)
-            yield found[:number], written, _tags(state.mode, bound_plan, found[number:])
+            yield filled[:number], written, _tags(state.mode, bound_plan, filled[number:])
             self.rebind()
 
     def written(self, table: Table, kernel: emit.RuleKernel) -> Iterator[int]:
@@ -272,8 +272,8 @@ class StoreState:
         i, end = self.driven()
         bounds = {step: self.state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
         arguments: list[Any] = []
-        for what, step, place in kernel.parameters:
-            arguments += argument_of(bound_plan, bounds, None, what, step, place)
+        for what, step, part in kernel.parameters:
+            arguments += argument_of(bound_plan, bounds, None, what, step, part)
         positions, count = [-1] * kernel.num_positions, 0
         log = (
             empty((0, table.width), np.int64)
@@ -293,7 +293,7 @@ class StoreState:
             driven = 2 * driven if perf_counter() - began < policy().look_seconds else max(1, driven // 2)
             count += written
             table.gathered = count
-            self.found += written
+            self.candidates += written
             yield count
         table.gathered = 0
         table.assign_distinct(log, count)
@@ -328,7 +328,7 @@ class StoreState:
 
 
 def _worthy(seen: int, *emitter: Any) -> Any:
-    """The kernel by an emitter and its arguments, if it is compiled already, or worth it for so many rows."""
+    """The kernel by an emitter and its arguments, if it is compiled already, or worth it for the rows seen."""
     return emit.compiled(*emitter) if seen >= policy().many_rows or emit.is_compiled(*emitter) else None
 
 
@@ -390,11 +390,11 @@ def _of_index(index: Index, what: str, part: int) -> Any:
     raise AssertionError(what)
 
 
-def _tags(mode: Any, bound_plan: BoundPlan, found: list[np.ndarray]) -> Any:
+def _tags(mode: Any, bound_plan: BoundPlan, columns: list[np.ndarray]) -> Any:
     if isinstance(mode, Untagged):
         return None
     if isinstance(mode, SemiringTags):
-        return column_of(found)
+        return column_of(columns)
     # Row numbers of the driver and of each join, in order.
     steps = [0] + [
         number
@@ -403,7 +403,7 @@ def _tags(mode: Any, bound_plan: BoundPlan, found: list[np.ndarray]) -> Any:
         or (isinstance(step, kernel_steps.Probe) and not step.negated)
     ]
     tags: Any = None
-    for step, rows in zip(steps, found, strict=True):
+    for step, rows in zip(steps, columns, strict=True):
         # The driver comes first.
         is_recent = not step and bound_plan.store_plan.scans[0].part == "recent"
         loaded = (mode.load_recent if is_recent else mode.load)(bound_plan.reads[step][0], rows)

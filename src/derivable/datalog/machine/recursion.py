@@ -225,7 +225,7 @@ class Recursion:
             effort.candidates += row[w.CANDIDATES]
             effort.rows += row[w.ROWS]
             effort.seconds += second * cost
-            store_state.found += row[w.CANDIDATES]
+            store_state.candidates += row[w.CANDIDATES]
             for last in range(max(0, row[w.NUM_NOTED] - w.MOST_NOTES), row[w.NUM_NOTED]):
                 at = w.NOTES + 2 * (last % w.MOST_NOTES)
                 effort.grew(self.first_round + row[at], row[at + 1])

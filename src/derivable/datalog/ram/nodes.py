@@ -242,8 +242,8 @@ class Ram:
     def counted(self) -> Mapping[str, int]:
         """The relations of which nothing is read but how many rows each group has, what one `count` counts, with the
         number of their columns that are the group; if one rule writes them."""
-        found = self._read_alone_by("count")
-        widths = {name: {one.num_group for one in readers} for name, readers in found.items()}
+        counts = self._read_alone_by("count")
+        widths = {name: {one.num_group for one in readers} for name, readers in counts.items()}
         return {name: width for name, (width, *others) in widths.items() if not others}
 
     @cached_property

@@ -387,12 +387,12 @@ class Executor(Stores):
             if there <= most and self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, stratum.relations)
-                before = [self.store_state(store).found for store in rounds.loop]
+                before = [self.store_state(store).candidates for store in rounds.loop]
                 looks_again = bool(matched) and pending[stratum.relations[0]].may_have_order
                 machine.run(stamp=stamp, looks_again=looks_again, most_of_round=most)
                 stamp = machine.stamp
                 for store, count in zip(rounds.loop, before):
-                    pending[store.relation].count += self.store_state(store).found - count
+                    pending[store.relation].count += self.store_state(store).candidates - count
                 rounds.look_at_all()
             else:
                 for instruction in instructions:

@@ -58,10 +58,10 @@ class Queries(State):
 
     def store_state(self, store: m.Store) -> StoreState:
         """What this run knows of a store."""
-        found = self.store_states.get(id(store))
-        if found is None:
-            found = self.store_states[id(store)] = StoreState(self, store)
-        return found
+        known = self.store_states.get(id(store))
+        if known is None:
+            known = self.store_states[id(store)] = StoreState(self, store)
+        return known
 
     def by_columns(self, store_state: StoreState) -> Iterator[Found]:
         """The rows of a store, batch by batch, over columns alone."""

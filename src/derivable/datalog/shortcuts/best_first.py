@@ -96,13 +96,13 @@ class BestValueFirst(Shortcut):
         return None if table is None or table.frontier is None else cls(run, number, table, table.frontier)
 
     def pays(self) -> bool:
-        table, found, frontier = self.table, self.table.found, self.frontier
+        table, others, frontier = self.table, self.table.found, self.frontier
         if table.seen + policy().call_rows * table.stamp < policy().few_rows or frontier.gave_up or not frontier.most:
             return False
-        if not found.size or not found.row_set.enter(found):
+        if not others.size or not others.row_set.enter(others):
             return False
         (store,) = self.run.instructions(self.number, "loop")
-        self.propagation = Propagation(self.run, store, found, frontier, table.value_type)
+        self.propagation = Propagation(self.run, store, others, frontier, table.value_type)
         return self.propagation.is_possible()
 
     def solve(self) -> bool:
@@ -149,10 +149,10 @@ class Propagation:
 
     def is_possible(self) -> bool:
         """Whether a kernel has the whole rule, and no tag is better than one, so that no product is better either."""
-        found, table = self.bound_plan, self.table
-        if found is None or not found.store_plan.is_worth_columns:
+        bound_plan, table = self.bound_plan, self.table
+        if bound_plan is None or not bound_plan.store_plan.is_worth_columns:
             return False
-        if self.values is None and not isinstance(found.plan.tags, TypedSemiring):
+        if self.values is None and not isinstance(bound_plan.plan.tags, TypedSemiring):
             return False
         sets = table.row_set.prefix_sets
         if sets is None or not self.may_spread(sets.domain):
@@ -166,9 +166,9 @@ class Propagation:
             tags = table.tags[: table.size]
             low = 0 if self.values == "uint64" else -EXACT
             return self.values == "float64" or bool(((tags >= low) & (tags <= EXACT)).all())
-        assert isinstance(found.plan.tags, TypedSemiring)
-        one = self.sign * float(found.plan.tags.one[0])
-        tables = [table, *(table for table, _ in found.reads.values())]
+        assert isinstance(bound_plan.plan.tags, TypedSemiring)
+        one = self.sign * float(bound_plan.plan.tags.one[0])
+        tables = [table, *(table for table, _ in bound_plan.reads.values())]
         tags = [parts_of(table.tags)[0][: table.size] for table in tables if table.tags is not None]
         return all(not len(part) or float((self.sign * part).max()) <= one for part in tags)
 
@@ -269,16 +269,16 @@ class Propagation:
         from derivable.datalog.kernels import row_sets
         from derivable.datalog.shortcuts import emit_best
 
-        table, found, state = self.table, self.bound_plan, self.state
-        assert found is not None
-        kernel = emit.compiled(emit_best.BestEmitter, found.plan, self.sign, self.values)
+        table, bound_plan, state = self.table, self.bound_plan, self.state
+        assert bound_plan is not None
+        kernel = emit.compiled(emit_best.BestEmitter, bound_plan.plan, self.sign, self.values)
         positions: list[Any] = [-1] * kernel.num_positions
-        bounds = {step: state.bounds_of(scan) for step, scan in found.store_plan.scans.items()}
+        bounds = {step: state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, policy().look_rows, 0
         while True:
             arguments: list[Any] = []
             for what, step, part in kernel.parameters:
-                arguments += argument_of(found, bounds, None, what, step, part)
+                arguments += argument_of(bound_plan, bounds, None, what, step, part)
             code, group, first, entry, level, size, used, free, left, made, beyond, *positions = kernel.function(
                 *(group, first, entry, level, size, used, free, left, 0, 0),
                 *(stop, len(table.log), len(self.keys), len(self.local), floor),
@@ -321,8 +321,8 @@ class Propagation:
 
     def entries(self, used: int) -> np.ndarray:
         """The entries of the queue that still say something."""
-        found = np.flatnonzero(self.queued[:used] >= 0)
-        return found[self.local[self.queued[found]] == self.keys[found]]
+        entries = np.flatnonzero(self.queued[:used] >= 0)
+        return entries[self.local[self.queued[entries]] == self.keys[entries]]
 
     def waiting(self, group: int, first: int, used: int) -> np.ndarray:
         """Write the tags of the prefix at hand; returns the rows that wait, of it and of those after it."""

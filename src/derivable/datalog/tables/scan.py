@@ -1,8 +1,8 @@
 """Few rows looked for among many without a set or an index: by bisection where the rows are in order, else by a pass.
 
 A pass reads 0.7 ns a row. The set of a table, or an index, takes the time of fifty passes or so, and memory; so a pass
-is what whoever has few rows to look for pays, unless it comes again and again. It reads only the blocks between whose
-least and greatest words there are some that are looked for; to find those of all columns takes 0.4 ns a row, once.
+is what a look for few rows costs, unless it comes again and again. It reads only the blocks between whose least and
+greatest words there are some that are looked for; to find those of all columns takes 0.4 ns a row, once.
 """
 
 from __future__ import annotations
