@@ -69,7 +69,7 @@ _DELIMITERS = (";", "\t", ",", "|")
 _LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
-# Rows of a Parquet file that tell whether a column has few texts.
+# Rows of a Parquet file that show whether a column has few texts.
 _FIRST_ROWS = 4096
 # Files whose columns are in memory, the one that was read longest ago first.
 _KEPT_FILES = 8
@@ -310,7 +310,7 @@ def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
 def _with_dictionaries(path: Path) -> list[str]:
     """The columns of a Parquet file that have numbers of few texts, and are read as such: few in its first rows.
 
-    How many bytes a column takes is not asked for: of a damaged file, that ends the process within Arrow.
+    How many bytes a column takes is not read: of a damaged file, that ends the process within Arrow.
     """
     from pyarrow import parquet
 

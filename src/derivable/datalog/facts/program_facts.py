@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,12 +69,8 @@ class WrittenFacts:
 
     def begin(self, store: FactStore) -> None:
         """Put the facts into a store that has none."""
-        symbols, random = self.store.symbols.copy(), self.store.random.copy()
-        symbols.entities = store.symbols.entities
-        for name in ("ids", "texts", "known", "things", "arena"):
-            setattr(store.symbols, name, getattr(symbols, name))
-        for name in ("probabilities", "groups", "kinds", "origins", "nothing", "tied"):
-            setattr(store.random, name, getattr(random, name))
+        store.symbols = self.store.symbols.copy()
+        store.random = replace(self.store.random.copy(), seed=store.random.seed)
         store.relations = {name: FactColumns.of(facts.parts) for name, facts in self.store.relations.items()}
 
 
