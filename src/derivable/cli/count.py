@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -50,12 +51,34 @@ def count_command(
     began = time.perf_counter()
     counted = _by_tididi(file, compiler, time_limit, strict)
     if counted is not None:
-        _write_counted(file, *counted, began, form, as_json)
-        return
+        cnf, count, weighted = counted
+        result = _Counted([count], None if weighted is None else [weighted], cnf.num_variables, cnf.shown is not None)
+    else:
+        result = _by_circuit(file, compiler or "sdd", time_limit, strict, began)
+    _write(file, result, time.perf_counter() - began, form, as_json)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What was counted, of each root.
+
+    circuit          that it was counted in, None without one, and
+    compile_seconds  until that was there
+    """
+
+    counts: list[int]
+    weighted: list[float] | None
+    num_variables: int
+    is_projected: bool
+    circuit: Any = None
+    compile_seconds: float = 0.0
+
+
+def _by_circuit(file: str, compiler: str, time_limit: float | None, strict: bool, began: float) -> _Counted:
     projected = _projected(file, strict)
     hidden = 0
     if projected is None:
-        circuit = compiled(file, compiler or "sdd", time_limit, strict)
+        circuit = compiled(file, compiler, time_limit, strict)
     else:
         from derivable.circuit.compilation.projection import compile_projection
 
@@ -68,32 +91,36 @@ def count_command(
     if circuit.weights is not None:
         values = circuit.weighted_count(*circuit.weights)
         weighted = [float(value) for value in (values if getattr(values, "ndim", 0) else [values])]
-    seconds = time.perf_counter() - began
+    return _Counted(counts, weighted, circuit.num_variables, projected is not None, circuit, compile_seconds)
+
+
+def _write(file: str, result: _Counted, seconds: float, form: str, as_json: bool) -> None:
+    counts, weighted, circuit = result.counts, result.weighted, result.circuit
     if form == "mcc":
-        _write_mcc(counts[0], None if weighted is None else weighted[0], projected is not None)
+        _write_mcc(counts[0], None if weighted is None else weighted[0], result.is_projected)
         return
     if as_json:
         document = {
             "file": file,
-            "variables": circuit.num_variables,
+            "variables": result.num_variables,
             "models": [*map(decimal_digits, counts)] if len(counts) > 1 else decimal_digits(counts[0]),
             "log10_models": [_log10(count) for count in counts] if len(counts) > 1 else _log10(counts[0]),
             "weighted": weighted if weighted is None or len(weighted) > 1 else weighted[0],
-            "nodes": circuit.num_nodes,
-            "edges": circuit.num_edges,
-            "compile_seconds": compile_seconds,
-            "seconds": seconds,
         }
-        write_json(document)
+        if circuit is not None:
+            document |= {"nodes": circuit.num_nodes, "edges": circuit.num_edges}
+            document["compile_seconds"] = result.compile_seconds
+        write_json({**document, "seconds": seconds})
         return
     rows = []
-    for place, count in enumerate(counts):
-        suffix = f" of root {place + 1}" if len(counts) > 1 else ""
+    for root, count in enumerate(counts):
+        suffix = f" of root {root + 1}" if len(counts) > 1 else ""
         rows.append((f"models{suffix}", _written(count)))
         if weighted is not None:
-            rows.append((f"weighted count{suffix}", f"{weighted[place]:.17g}"))
-    rows.append(("variables", f"{circuit.num_variables:,}"))
-    rows.append(("circuit", f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges"))
+            rows.append((f"weighted count{suffix}", f"{weighted[root]:.17g}"))
+    rows.append(("variables", f"{result.num_variables:,}"))
+    if circuit is not None:
+        rows.append(("circuit", f"{circuit.num_nodes:,} nodes, {circuit.num_edges:,} edges"))
     rows.append(("seconds", f"{seconds:.3f}"))
     write_facts(rows)
 
@@ -101,7 +128,7 @@ def count_command(
 def _by_tididi(
     file: str, compiler: str | None, time_limit: float | None, strict: bool
 ) -> tuple[Any, int, float | None] | None:
-    """(formula, count, weighted count) of a CNF, where that is asked for or installed."""
+    """(formula, count, weighted count) of a CNF, where that counter is named or installed."""
     from derivable.circuit.compilation.compile_process import CompilerError
     from derivable.circuit.compilation.count_tididi import count_by_tididi, has_tididi
     from derivable.circuit.formulas.dimacs import read_dimacs
@@ -120,29 +147,6 @@ def _by_tididi(
         if compiler is not None:
             raise
         return None
-
-
-def _write_counted(
-    file: str, cnf: Any, count: int, weighted: float | None, began: float, form: str, as_json: bool
-) -> None:
-    """What was counted without a circuit."""
-    seconds = time.perf_counter() - began
-    if form == "mcc":
-        _write_mcc(count, weighted, cnf.shown is not None)
-    elif as_json:
-        document = {
-            "file": file,
-            "variables": cnf.num_variables,
-            "models": decimal_digits(count),
-            "log10_models": _log10(count),
-            "weighted": weighted,
-            "seconds": seconds,
-        }
-        write_json(document)
-    else:
-        of_weights = [] if weighted is None else [("weighted count", f"{weighted:.17g}")]
-        rows = [("models", _written(count)), *of_weights, ("variables", f"{cnf.num_variables:,}")]
-        write_facts([*rows, ("seconds", f"{seconds:.3f}")])
 
 
 def _projected(file: str, strict: bool) -> Any:

@@ -262,15 +262,13 @@ def _run_souffle(
 ) -> tuple[Any, Any, list[str]]:
     """A program of Soufflé's, a run of it, and the relations to show."""
     from derivable.core.diagnostics import UnsupportedError
-    from derivable.core.files import read_bytes
     from derivable.datalog.api.program import Program
 
     if evidence:
         raise UnsupportedError("Soufflé's programs take no evidence", hint="write the program with `rel`, in a .scl")
     inside = None if roots is None else (*roots, *([] if facts is None else [facts]))
-    program = Program.from_souffle(
-        _decoded(read_bytes(file), file), os.fspath(Path(file)), macros=macros_of(macros), word=word, roots=inside
-    )
+    text, source = text_of(file)
+    program = Program.from_souffle(text, source, macros=macros_of(macros), word=word, roots=inside)
     database: Any = program.run(facts=program.read(facts or "."), **settings)
     if output == "-":
         program.write(database, None)
@@ -380,11 +378,11 @@ def read_program(file: str, roots: tuple[str, ...] | None) -> Any:
 
 def text_of(file: str) -> tuple[str, str]:
     """The text of a program, and what errors call it."""
-    from derivable.core.files import read_bytes
+    from derivable.core.files import read_bytes, utf8_text
 
     if file == "-":
         return sys.stdin.read(), "<stdin>"
-    return _decoded(read_bytes(file), file), os.fspath(Path(file))
+    return utf8_text(read_bytes(file), file, "utf-8-sig"), os.fspath(Path(file))
 
 
 def _files_of_queries(program: Any, file: str, output: str | None, allow_files: bool) -> dict[str, Any]:
@@ -459,12 +457,6 @@ def _allow_only(what: str, *names: str) -> None:
     for one in context.command.params:
         if one.name not in names and context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{' / '.join([*one.opts, *one.secondary_opts])} is not for {what}.")
-
-
-def _decoded(data: bytes, source: str) -> str:
-    from derivable.core.files import utf8_text
-
-    return utf8_text(data, source, "utf-8-sig")
 
 
 def _write_documents(database: Any, names: list[str]) -> None:
