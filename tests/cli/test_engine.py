@@ -11,7 +11,7 @@ pytestmark = [needs_sail, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
 @pytest.fixture
-def places(tmp_path):
+def files(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -25,27 +25,27 @@ def places(tmp_path):
     return str(tmp_path / "p.scl"), str(tmp_path / "facts"), tmp_path / "out"
 
 
-def test_rows_are_printed(places, capsys):
-    program, facts, _ = places
+def test_rows_are_printed(files, capsys):
+    program, facts, _ = files
     assert main(["run", program, "--engine", "sail", "-F", facts, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["path"]
-    assert found == {"tuples": [[0, 1], [0, 2], [1, 2]], "tags": [0.5, 0.25, 0.5]}
+    path = json.loads(capsys.readouterr().out)["path"]
+    assert path == {"tuples": [[0, 1], [0, 2], [1, 2]], "tags": [0.5, 0.25, 0.5]}
 
 
-def test_the_engine_writes_parquet(places):
+def test_the_engine_writes_parquet(files):
     import pyarrow.parquet as pq
 
-    program, facts, out = places
+    program, facts, out = files
     assert main(["run", program, "--engine", "sail", "-F", facts, "-o", f"{out}/*.parquet", "--partitions", "2"]) == 0
     assert sorted(pq.read_table(out / "path.parquet").column("x").to_pylist()) == [0, 0, 1]
 
 
-def test_a_failed_run_changes_no_files(places):
+def test_a_failed_run_changes_no_files(files):
     """A value that does not fit is seen in a partition only, while the engine writes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    program, facts, out = places
+    program, facts, out = files
     arguments = ["run", program, "--engine", "sail", "-F", facts, "-o", f"{out}/*.parquet"]
     with open(program, "w") as file:
         file.write("type e(s: i64, x: u8) rel p(s, x) = e(s, x) rel q(s) = e(s, _) query q query p")
@@ -59,15 +59,15 @@ def test_a_failed_run_changes_no_files(places):
     assert sorted(pq.read_table(out / "p.parquet").column("x").to_pylist()) == [3, 4]
 
 
-def test_options_of_engines_need_one(places, capsys):
-    program, facts, _ = places
+def test_options_of_engines_need_one(files, capsys):
+    program, facts, _ = files
     for option in (["--partitions", "2"], ["--spill", "somewhere"]):
         assert main(["run", program, "-F", facts, *option]) == USER_ERROR
         assert "go with --engine" in capsys.readouterr().err
 
 
-def test_errors(places, capsys):
-    program, facts, _ = places
+def test_errors(files, capsys):
+    program, facts, _ = files
     assert main(["run", program, "--remote", "sc://127.0.0.1:1", "-F", facts]) == USER_ERROR
     assert "nobody listens" in capsys.readouterr().err
     assert main(["run", program, "--engine", "sail", "--why", "path(0, 1)"]) == USER_ERROR

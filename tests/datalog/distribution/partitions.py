@@ -13,22 +13,22 @@ NUM_KEYS = 6
 def combined(program, facts, provenance, merge):
     """Output -> {row: tag} from three partitions, of the outputs that can be partitioned; `merge` says what becomes of
     tags of rows that follow in several ones, None if such outputs are left out."""
-    given = taken(facts)
-    plan = program._plan_for(given)
-    distribution = Distribution.of(plan, given, {}, provenance)
-    found = {}
+    inputs = taken(facts)
+    plan = program._plan_for(inputs)
+    distribution = Distribution.of(plan, inputs, {}, provenance)
+    rows_of = {}
     for output, partition in distribution.plans.items():
         is_merged = isinstance(partition, Partition) and partition.is_scattered
         if not isinstance(partition, Partition) or partition.reason or (is_merged and merge is None):
             continue
-        whole = {source_of(distribution.rules, name): rows for name, rows in given.items()}
+        whole = {source_of(distribution.rules, name): rows for name, rows in inputs.items()}
         whole = {name: rows for name, rows in whole.items() if name in partition.whole}
         settings = {"provenance": provenance, "k": 3, "limits": Limits(), "num_keys": NUM_KEYS}
         run = PartitionRun.of(plan, partition, whole, **settings)
-        found[output] = {}
+        rows_of[output] = {}
         for first in range(0, NUM_KEYS, 2):
             for row, tag in run.run(np.arange(first, first + 2), {}).items():
-                assert partition.is_scattered or row not in found[output]
-                known = found[output].get(row)
-                found[output][row] = tag if known is None else merge(known, tag)
-    return found
+                assert partition.is_scattered or row not in rows_of[output]
+                known = rows_of[output].get(row)
+                rows_of[output][row] = tag if known is None else merge(known, tag)
+    return rows_of

@@ -154,7 +154,7 @@ def test_options_of_engines(option):
 @needs_sail
 def test_too_much_for_every_partition():
     with under(broadcast_bytes=64):
-        found = run({"edge": frame(x=list(range(9)), y=list(range(9)))})
+        database = run({"edge": frame(x=list(range(9)), y=list(range(9)))})
         with pytest.raises(LimitError, match="more than 4 rows"):
-            found["path"]
-        assert "edge\n  broadcast, and by column 0 of it\n" in found.explain()
+            database["path"]
+        assert "edge\n  broadcast, and by column 0 of it\n" in database.explain()

@@ -57,9 +57,9 @@ def test_random_facts_are_the_same_in_both_places():
         EDGE + "rel back(x) = edge(x, y), edge(y, x) rel loop(x, y) = edge(x, y), edge(y, x), edge(x, y)"
     )
     facts = {"edge": {(0, 0): 0.5, (0, 1): 0.5, (1, 0): 0.5}}
-    found = combined(program, facts, "exact", None)
-    assert found["loop"] == pytest.approx({(0, 0): 0.5, (0, 1): 0.25, (1, 0): 0.25}, abs=1e-12)
-    assert found["back"] == pytest.approx({(0,): 1 - 0.5 * 0.75, (1,): 0.25}, abs=1e-12)
+    partitions = combined(program, facts, "exact", None)
+    assert partitions["loop"] == pytest.approx({(0, 0): 0.5, (0, 1): 0.25, (1, 0): 0.25}, abs=1e-12)
+    assert partitions["back"] == pytest.approx({(0,): 1 - 0.5 * 0.75, (1,): 0.25}, abs=1e-12)
 
 
 def test_texts_have_owners():

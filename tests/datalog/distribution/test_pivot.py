@@ -15,15 +15,15 @@ SAME = (
 )
 
 
-def pivots_of(text, given=(), is_linear=False):
+def pivots_of(text, inputs=(), is_linear=False):
     rules = dv.Program(text)._plan({}).optimised(True)
-    return Pivots(prepared(rules, given, is_linear))
+    return Pivots(prepared(rules, inputs, is_linear))
 
 
 def columns(text, relation, **options):
-    found = pivots_of(text, **options)
-    width = len(found.rules.relations[relation].types)
-    return [c for c in range(width) if not isinstance(found.by(relation, c), str)]
+    pivots = pivots_of(text, **options)
+    width = len(pivots.rules.relations[relation].types)
+    return [c for c in range(width) if not isinstance(pivots.by(relation, c), str)]
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,19 @@ def test_transitive_rules_have_a_pivot_where_they_run_as_linear_ones():
 
 
 def test_what_rules_read():
-    found = pivots_of(CLOSURE)
-    assert found.by("path", 0).pivots == {"path": 0}
-    assert list(found.by("path", 0).reads.values()) == [
+    pivots = pivots_of(CLOSURE)
+    assert pivots.by("path", 0).pivots == {"path": 0}
+    assert list(pivots.by("path", 0).reads.values()) == [
         (Version("edge", 0),),
         (Version("path", 0), Version("edge")),
     ]
 
 
 def test_reasons_name_the_rule():
-    found = pivots_of(CLOSURE)
+    pivots = pivots_of(CLOSURE)
     assert (
-        found.by("path", 1) == "column 1 of `path` is not passed on by `path` in `path(x, z) :- path(x, y), edge(y, z)`"
+        pivots.by("path", 1)
+        == "column 1 of `path` is not passed on by `path` in `path(x, z) :- path(x, y), edge(y, z)`"
     )
     assert "is computed" in pivots_of(EDGE + "rel d(0, 0) rel d(y, n + 1) = d(x, n), edge(x, y), n < 9").by("d", 1)
 

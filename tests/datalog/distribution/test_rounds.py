@@ -29,13 +29,13 @@ TRANSITIVE = EDGE + "rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), pa
 def in_rounds(program, facts, provenance, outputs=None):
     """Output -> {row: tag} of outputs that rounds compute, whether partitions do or not."""
     run = program.run(facts, provenance, engine="sail", partitions=2)._run
-    found = {}
+    rows_of = {}
     for output in run.distribution.plans if outputs is None else outputs:
         planned = RoundPlan.of(run.plan, output, run.record)
         if isinstance(planned, RoundPlan):
             run.distribution.plans[output], run.distribution.rounds[output] = "", planned
-            found[output] = dict(dv.datalog.api.spark.SparkRelation(run, output).items())
-    return found
+            rows_of[output] = dict(dv.datalog.api.spark.SparkRelation(run, output).items())
+    return rows_of
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob", "max_product", "maxmultprob", "min_plus", "addmultprob"])
@@ -52,14 +52,14 @@ def language(cases):
     for _, text, *_ in cases:
         program = dv.Program(text)
         try:
-            found = in_rounds(program, None, "unit")
+            computed = in_rounds(program, None, "unit")
         except UnsupportedError:
             continue
         expected = program.run(provenance="unit")
-        for output, rows in found.items():
+        for output, rows in computed.items():
             assert set(rows) == set(expected[output]), (text, output)
-        counts["compared"] += len(found)
-        counts["refused"] += len(expected) - len(found)
+        counts["compared"] += len(computed)
+        counts["refused"] += len(expected) - len(computed)
     return counts
 
 
@@ -75,9 +75,9 @@ def test_all_of_the_language():
 
 def test_rounds_are_chosen_without_a_pivot():
     program = dv.Program(SAME)
-    found = program.run({"edge": edges().select("x", "y")}, engine="sail", partitions=2)
-    assert "output same: rounds; no partitions: column 0 of `same` is not passed on" in found.explain()
-    assert set(found["same"]) == set(program.run({"edge": list(FACTS["edge"])})["same"])
+    database = program.run({"edge": edges().select("x", "y")}, engine="sail", partitions=2)
+    assert "output same: rounds; no partitions: column 0 of `same` is not passed on" in database.explain()
+    assert set(database["same"]) == set(program.run({"edge": list(FACTS["edge"])})["same"])
 
 
 def test_values_are_checked():
@@ -98,9 +98,9 @@ def test_tags_are_checked(provenance):
     expected = program.run({"edge": here}, provenance)["same"]
     schema = "x bigint, y bigint, tag double"
     for facts in (sail().createDataFrame(rows, schema), here):
-        found = in_rounds(program, {"edge": facts}, provenance)["same"]
-        assert found == pytest.approx(dict(expected.items()), abs=1e-12)
-        assert len(found) == 2
+        derived = in_rounds(program, {"edge": facts}, provenance)["same"]
+        assert derived == pytest.approx(dict(expected.items()), abs=1e-12)
+        assert len(derived) == 2
     for bad in (float("nan"), -0.5, *([] if provenance == "min_plus" else [1.5])):
         frame = sail().createDataFrame([(0, 1, bad), (0, 2, 0.5)], schema)
         with pytest.raises(dv.DerivableError, match="does not fit"):
@@ -138,8 +138,8 @@ def test_longest_paths():
     expected = {(1, 2): -1.5, (2, 1): -1.5, (3, 4): -1.75, (4, 3): -1.75}
     frame = sail().createDataFrame([(*row, tag) for row, tag in here.items()], "x bigint, y bigint, tag double")
     for facts in (here, frame):
-        found = program.run({"edge": facts}, "max_plus", engine="sail")["same"]
-        assert found == pytest.approx(expected, abs=1e-12)
+        same = program.run({"edge": facts}, "max_plus", engine="sail")["same"]
+        assert same == pytest.approx(expected, abs=1e-12)
     with pytest.raises(dv.DerivableError, match="a tag from -inf to 0"):
         program.run({"edge": frame.selectExpr("x", "y", "-tag AS tag")}, "max_plus", engine="sail")["same"]
 
@@ -160,8 +160,8 @@ def test_many_rounds_are_folded(tmp_path):
         EDGE
         + "rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), edge(y, z) rel n(c) = c := count(x, y: path(x, y))"
     )
-    found = dv.Program(text + " query n").run({"edge": frame}, engine="sail", spill=tmp_path)
-    assert list(found["n"]) == [(25 * 26 // 2,)]
+    database = dv.Program(text + " query n").run({"edge": frame}, engine="sail", spill=tmp_path)
+    assert list(database["n"]) == [(25 * 26 // 2,)]
     assert len(list(tmp_path.glob("*/stratum_*/*/to_*"))) == 2
 
 

@@ -31,11 +31,11 @@ def edges():
 def same(program, facts, provenance, **options):
     """Compare a run on Sail with one here; the numbers of outputs that were compared and refused."""
     expected = program.run(FACTS if facts else None, provenance)
-    found = program.run(facts, provenance, engine="sail", partitions=2, **options)
+    database = program.run(facts, provenance, engine="sail", partitions=2, **options)
     compared = refused = 0
     for output in expected:
         try:
-            rows = dict(found[output].items())
+            rows = dict(database[output].items())
         except UnsupportedError:
             refused += 1
         else:
@@ -86,28 +86,28 @@ def test_all_of_the_language():
 
 
 def test_default_provenance_goes_by_the_facts_of_the_engine():
-    found = CLOSURE.run({"edge": edges()}, engine="sail", partitions=2)
-    assert found.provenance == "exact"
-    assert found["path"].to_spark().columns == ["x", "y", "tag"]
+    database = CLOSURE.run({"edge": edges()}, engine="sail", partitions=2)
+    assert database.provenance == "exact"
+    assert database["path"].to_spark().columns == ["x", "y", "tag"]
     assert CLOSURE.run({"edge": edges().select("x", "y")}, engine="sail").provenance == "unit"
 
 
 def test_rows_stay_in_the_engine(monkeypatch):
-    found = CLOSURE.run({"edge": edges().select("x", "y")}, engine="sail", partitions=2)["path"]
-    monkeypatch.setattr(type(found.to_spark()), "toArrow", lambda frame: pytest.fail("collected"))
-    assert found.to_spark().columns == ["x", "y"]
-    assert len(found) == 25
-    assert found.to_spark().filter("x = 1").count() == 5
+    path = CLOSURE.run({"edge": edges().select("x", "y")}, engine="sail", partitions=2)["path"]
+    monkeypatch.setattr(type(path.to_spark()), "toArrow", lambda frame: pytest.fail("collected"))
+    assert path.to_spark().columns == ["x", "y"]
+    assert len(path) == 25
+    assert path.to_spark().filter("x = 1").count() == 5
 
 
 def test_collected_rows_are_those_of_a_view():
-    found = CLOSURE.run({"edge": edges()}, "minmaxprob", engine="sail", partitions=2)["path"]
+    path = CLOSURE.run({"edge": edges()}, "minmaxprob", engine="sail", partitions=2)["path"]
     here = CLOSURE.run(FACTS, "minmaxprob")["path"]
-    assert list(found) == list(here)
-    assert found[0, 1] == here[0, 1]
-    assert (0, 99) not in found
-    assert found.to_arrow().equals(here.to_arrow())
-    assert found.to_pandas().equals(here.to_pandas())
+    assert list(path) == list(here)
+    assert path[0, 1] == here[0, 1]
+    assert (0, 99) not in path
+    assert path.to_arrow().equals(here.to_arrow())
+    assert path.to_pandas().equals(here.to_pandas())
 
 
 def test_samples_are_a_pivot():
@@ -120,9 +120,9 @@ def test_samples_are_a_pivot():
     program = dv.Program(text + " query path")
     rows = [(s, f"{s % 3}-{i}", f"{s % 3}-{i + 1}") for s in range(40) for i in range(4)]
     frame = sail().createDataFrame(pa.table(dict(zip("sxy", map(list, zip(*rows))))))
-    found = program.run({"edge": frame}, engine="sail", partitions=2)
-    assert "broadcast" not in found.explain()
-    assert set(found["path"]) == set(program.run({"edge": rows})["path"])
+    database = program.run({"edge": frame}, engine="sail", partitions=2)
+    assert "broadcast" not in database.explain()
+    assert set(database["path"]) == set(program.run({"edge": rows})["path"])
 
 
 def test_types():
@@ -150,8 +150,8 @@ def test_tables_and_files(tmp_path):
     (tmp_path / "edge").mkdir()
     pq.write_table(rows, tmp_path / "edge" / "0.parquet")
     sail().createDataFrame(rows).createOrReplaceTempView("edges_of_a_table")
-    for given in ("edges_of_a_table", tmp_path / "edge", str(tmp_path / "edge" / "0.parquet")):
-        assert len(CLOSURE.run({"edge": given}, engine="sail", partitions=2)["path"]) == 15
+    for source in ("edges_of_a_table", tmp_path / "edge", str(tmp_path / "edge" / "0.parquet")):
+        assert len(CLOSURE.run({"edge": source}, engine="sail", partitions=2)["path"]) == 15
 
 
 def test_undeclared_relations_have_the_types_of_the_frame():
