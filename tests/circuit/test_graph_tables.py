@@ -144,8 +144,8 @@ def test_circuits_of_stars_are_linear():
         circuit = compile_graph(graph, count, (), observed, count + 1)
         p = np.append(np.full(count, 0.5), np.ones(len(observed)))
         negative = np.append(np.full(count, 0.5), np.zeros(len(observed)))
-        found = circuit.evaluate(p, negative)
-        np.testing.assert_allclose(found[0], 0.5 ** len(observed), rtol=1e-12)
+        values = circuit.evaluate(p, negative)
+        np.testing.assert_allclose(values[0], 0.5 ** len(observed), rtol=1e-12)
         return circuit.num_edges
 
     assert num_edges(80) < 5 * num_edges(20)

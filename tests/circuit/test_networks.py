@@ -254,8 +254,8 @@ def test_tables_of_uai_that_are_no_distributions(text, message):
 def test_names_of_any_text_are_names_in_the_program():
     name, states = 'a "b"\\ \n\r\t\0', ("x\ny", "\\n")
     network = Network(NetworkTables((name,), (states,), (((0,), np.array([0.25, 0.75])),)))
-    found = dv.Program(network.program()).run()["value"]
-    shown = dict(zip(zip(*(column.tolist() for column in found.columns)), found.tags.tolist()))
+    rows = dv.Program(network.program()).run()["value"]
+    shown = dict(zip(zip(*(column.tolist() for column in rows.columns)), rows.tags.tolist()))
     assert shown == pytest.approx({(name, states[0]): 0.25, (name, states[1]): 0.75})
 
 

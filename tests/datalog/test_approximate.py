@@ -20,20 +20,20 @@ def posteriors(case):
     facts, choices, _, _, observed, _ = case
     worlds, total = enumerated(facts, choices, graph_model, observed)
     order = [name for name, _ in facts] + [name for choice in choices for name, _ in choice]
-    found = dict.fromkeys(ROWS, 0.0)
+    masses = dict.fromkeys(ROWS, 0.0)
     for p, world in worlds:
         derived = graph_model({name for name, holds in zip(order, world) if holds})
         for row in ROWS:
-            found[row] += p * (("goal", *row) in derived)
-    return total, found
+            masses[row] += p * (("goal", *row) in derived)
+    return total, masses
 
 
 def check_sound(database, total, expected, tolerance=1e-12):
     for row, p in expected.items():
-        found = database.bounds("goal", row)
-        assert found.lower - tolerance <= p <= found.upper + tolerance
-        assert found.lower <= found.estimate <= found.upper
-        assert database["goal"].get(row, 0.0) == found.estimate
+        interval = database.bounds("goal", row)
+        assert interval.lower - tolerance <= p <= interval.upper + tolerance
+        assert interval.lower <= interval.estimate <= interval.upper
+        assert database["goal"].get(row, 0.0) == interval.estimate
     assert database.evidence_bounds.lower - tolerance <= total <= database.evidence_bounds.upper + tolerance
 
 
@@ -41,24 +41,24 @@ def check_sound(database, total, expected, tolerance=1e-12):
 def test_bounds_of_random_programs_are_sound(seed):
     # Recursion, negation, choices and evidence.
     case = drawn_case(seed)
-    _, _, program, given, _, evidence = case
+    _, _, program, facts, _, evidence = case
     total, expected = posteriors(case)
     # A split at a time, until the bounds are narrow enough.
     with under(bound_seconds=(10.0, 0.0, 0.0, 10.0), look_seconds=0.0):
         for width in (0.6, 0.3, 0.05):
-            database = program.run(given, evidence=evidence, approximate=width)
+            database = program.run(facts, evidence=evidence, approximate=width)
             check_sound(database, total, expected)
             assert all(database.bounds("goal", row).width <= width for row in ROWS)
             assert (database.bounds("goal").confidence == 1.0).all()
     # By compiling alone.
     with under(bound_seconds=(0.0, 10.0, 10.0, 10.0)):
-        database = program.run(given, evidence=evidence, approximate=True)
+        database = program.run(facts, evidence=evidence, approximate=True)
         check_sound(database, total, expected, 1e-9)
         assert math.exp(database.log_evidence) == pytest.approx(total, rel=1e-9)
         assert all(database.bounds("goal", row).width == 0.0 for row in ROWS)
     # By samples alone, which are of the worlds with the evidence.
     with under(bound_seconds=(0.0, 0.0, 0.0, 0.02)):
-        database = program.run(given, evidence=evidence, approximate=0.5, seed=seed)
+        database = program.run(facts, evidence=evidence, approximate=0.5, seed=seed)
         check_sound(database, total, expected)
         bounds = database.bounds("goal")
         assert ((bounds.confidence == 0.99) | (bounds.upper - bounds.lower == 1.0)).all()
@@ -81,9 +81,9 @@ def test_without_evidence_bounds_are_of_each_tuple_of_each_output():
         assert len(bounds) == len(database[name])
         assert np.array_equal(bounds.estimate, database[name].tags)
         for row, p in exact[name].items():
-            found = database.bounds(name, row)
-            assert found.lower - 1e-12 <= p <= found.upper + 1e-12
-            assert found.width <= 0.01
+            interval = database.bounds(name, row)
+            assert interval.lower - 1e-12 <= p <= interval.upper + 1e-12
+            assert interval.width <= 0.01
     assert database.bounds("far", 77) == (0.0, 0.0, 0.0, 1.0)
     assert database.evidence_bounds == (1.0, 1.0, 1.0, 1.0)
     with pytest.raises(dv.DerivableError, match="was not approximate"):
@@ -131,8 +131,8 @@ def test_rare_evidence_has_a_logarithm():
     facts, evidence = {"day": [(i,) for i in range(600)]}, {"high": {i: i % 20 == 0 for i in range(600)}}
     exact = program.run(facts, evidence=evidence)
     database = program.run(facts, evidence=evidence, approximate=True)
-    found = database.bounds("sick", ())
-    assert found.lower - 1e-9 <= exact["sick"][()] <= found.upper + 1e-9
+    interval = database.bounds("sick", ())
+    assert interval.lower - 1e-9 <= exact["sick"][()] <= interval.upper + 1e-9
     assert database.log_evidence == pytest.approx(exact.log_evidence, rel=0.01)
 
 

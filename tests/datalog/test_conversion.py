@@ -16,14 +16,14 @@ from derivable.cli.main import main
 
 def rows_of(database) -> list[tuple[tuple[str, ...], list[float] | None]]:
     """The rows and tags of each output, without its name, in an order that names do not matter for."""
-    found = []
+    outputs = []
     for name in database:
         view = database[name]
         # Constructors may have got other names.
         texts = [re.sub(r"\b[A-Za-z_]\w*'?(?=\()", "f", repr(row)) for row in view]
         tags = [None] * len(texts) if view.tags is None else [round(float(tag), 9) for tag in view.tag_list()]
-        found.append(sorted(zip(texts, tags)))
-    return sorted(found, key=repr)
+        outputs.append(sorted(zip(texts, tags)))
+    return sorted(outputs, key=repr)
 
 
 def check(original):

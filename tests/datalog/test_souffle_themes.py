@@ -1635,9 +1635,9 @@ case(
 )
 
 
-def is_same(found, expected):
+def is_same(rows, expected):
     """Whether rows are equal, floats to the digits of 32 bits."""
-    pairs = zip(sorted(found), sorted(expected), strict=True)
+    pairs = zip(sorted(rows), sorted(expected), strict=True)
     return all(
         x == y if isinstance(y, str) else math.isclose(x, y, rel_tol=1e-6)
         for one, other in pairs
@@ -1649,7 +1649,7 @@ def is_same(found, expected):
 @pytest.mark.parametrize("name", CASES)
 def test_programs_in_the_themes_of_souffle(name):
     text, expected = CASES[name]
-    found = dv.Program.from_souffle(text).run()
+    database = dv.Program.from_souffle(text).run()
     for relation, rows in expected.items():
-        assert len(found[relation]) == len(rows), relation
-        assert is_same(found[relation], rows), relation
+        assert len(database[relation]) == len(rows), relation
+        assert is_same(database[relation], rows), relation

@@ -153,7 +153,7 @@ class Approximation:
         )
         return made, conjunctions.tolist()
 
-    def _compile(self, nodes: np.ndarray, given: Sequence[float], rows: _Rows) -> float | None:
+    def _compile(self, nodes: np.ndarray, probabilities: Sequence[float], rows: _Rows) -> float | None:
         """Have the rows that are too wide compiled, if there is time; then the logarithm of the probability of the
         evidence."""
         wide, first = rows.wide(), len(rows.intervals) - len(nodes)
@@ -166,10 +166,10 @@ class Approximation:
                 made = Conditioned.of(self.grounding, nodes[wide - first], self.ram, self.items, watch)
             else:
                 made = Compiled.of(self.grounding, nodes[wide - first], watch)
-            found, _, log_evidence = made.shown(given)
+            posteriors, _, log_evidence = made.shown(probabilities)
         except (LimitError, CompilerError, UnsupportedError):
             return None
-        for row, p in zip(wide.tolist(), np.clip(found, 0.0, 1.0).tolist()):
+        for row, p in zip(wide.tolist(), np.clip(posteriors, 0.0, 1.0).tolist()):
             rows.prove(row, p, p)
         if self.items:
             # It holds in some world, though its probability may be too small for a float.
@@ -188,7 +188,7 @@ class Approximation:
 
 
 class _Rows:
-    """The searches of all rows, and what they have found.
+    """The searches of all rows, and the bounds that they have led to.
 
     graph, roots  the condition and the query of each row
     intervals     [row]

@@ -110,8 +110,8 @@ class Conditioned:
         distinct, where = np.unique(nodes, return_inverse=True)
         observed = nodes_of_items(grounding, ram, items)
         circuit = circuit_of(grounding, distinct, deadline, observed, has_derivatives=True)
-        made = Conditioned(circuit, where.reshape(-1) + 1, grounding.facts.random.group_of() >= 0, items)
-        return replace(made, roots=made.roots - 1) if made.num_indicators else made
+        made = Conditioned(circuit, where.reshape(-1), grounding.facts.random.group_of() >= 0, items)
+        return made if made.num_indicators else replace(made, roots=made.roots + 1)
 
     @property
     def num_indicators(self) -> int:
@@ -127,10 +127,10 @@ class Conditioned:
         signs = np.array([item.is_true for item in self.items])
         if self.num_indicators:
             weights, negative = self._weights(given, signs, ~signs)
-            found, possible, log_evidence = posteriors_of(self.circuit, weights, negative, self.num_indicators)
+            posteriors, possible, log_evidence = posteriors_of(self.circuit, weights, negative, self.num_indicators)
             if log_evidence == -np.inf:
                 raise self.impossible(given, signs)
-            return found[self.roots], possible[self.roots], log_evidence
+            return posteriors[self.roots], possible[self.roots], log_evidence
         logs = self.logs(given, signs, ~signs)
         if np.isneginf(logs[0]):
             raise self.impossible(given, signs)
@@ -143,9 +143,11 @@ class Conditioned:
             weights, negative = map(np.log, self._weights(given, holds, fails))
         return np.asarray(self.circuit.evaluate(weights, negative, "log"))
 
-    def _weights(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _weights(
+        self, probabilities: Sequence[float], holds: np.ndarray, fails: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The weights [*batch, variable] of both literals."""
-        facts = np.broadcast_to(np.asarray(given, np.float64), (*holds.shape[:-1], len(given)))
+        facts = np.broadcast_to(np.asarray(probabilities, np.float64), (*holds.shape[:-1], len(probabilities)))
         absent, ones = absences(facts, self.is_exclusive), np.ones((*holds.shape[:-1], self.num_indicators))
         return np.concatenate([facts, holds, ones], -1), np.concatenate([absent, fails, ones], -1)
 
@@ -161,9 +163,9 @@ class Conditioned:
         return impossible(self.items[first], not np.isneginf(alone))
 
 
-def impossible(item: Evidence, given_others: bool) -> DomainError:
+def impossible(item: Evidence, is_after_others: bool) -> DomainError:
     """Of an item that holds in no world, or in none in which those before it hold."""
-    before = ", given the items before it" if given_others else ""
+    before = ", given the items before it" if is_after_others else ""
     return DomainError(
         f"the evidence is impossible: `{evidence_text(item)}` holds in no world{before}",
         hint="remove the item, or give the facts that it needs a probability",

@@ -438,19 +438,19 @@ def posteriors_of(
     first = circuit.num_variables - count
     (root,), gradient, *_ = circuit.value_and_gradient(weights, negative, "real")
     if root >= LEAST_ROOT:
-        log_root, found = float(np.log(root)), np.asarray(gradient)[first:] / root
+        log_root, posteriors = float(np.log(root)), np.asarray(gradient)[first:] / root
     else:
         with np.errstate(divide="ignore"):
             logs = np.log(weights), np.log(negative)
         (log_root,), gradient, *_ = circuit.value_and_gradient(*logs, "log")
-        found = np.asarray(gradient)[first:]
-    possible = found > 0.0
+        posteriors = np.asarray(gradient)[first:]
+    possible = posteriors > 0.0
     unseen = np.flatnonzero(~possible)
     if len(unseen) and log_root > -np.inf:
         can, cannot = np.tile(weights > 0, (len(unseen), 1)), np.tile(negative > 0, (len(unseen), 1))
         cannot[np.arange(len(unseen)), first + unseen] = False
         possible[unseen] = np.asarray(circuit.evaluate(can, cannot, "boolean"))[:, 0]
-    return np.minimum(found, 1.0), possible, float(log_root)
+    return np.minimum(posteriors, 1.0), possible, float(log_root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -487,8 +487,8 @@ class Compiled:
         """P(node) [node], whether the node holds in some world, however small its probability, and 0.0, the logarithm
         of the probability of no evidence."""
         if self.num_indicators:
-            found, possible, _ = posteriors_of(self.circuit, *self._weights(given), self.num_indicators)
-            return found[self.roots], possible[self.roots], 0.0
+            posteriors, possible, _ = posteriors_of(self.circuit, *self._weights(given), self.num_indicators)
+            return posteriors[self.roots], possible[self.roots], 0.0
         found = self.probabilities(given)
         possible = found != 0.0
         if not possible.all():
