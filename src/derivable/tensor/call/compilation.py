@@ -16,8 +16,9 @@ from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
-from derivable.tensor.analysis.axes import Axes, added_sizes, axis_sizes, describe, size_inputs
+from derivable.tensor.analysis.axes import Axes
 from derivable.tensor.analysis.bound import NotWhole
+from derivable.tensor.call.axis_sizes import AxisSizes
 from derivable.tensor.call.call import Call, Pattern
 from derivable.tensor.call.call_cache import CachedCalls
 from derivable.tensor.call.factored import Factored, Product, is_simple
@@ -27,10 +28,9 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import by_name, free_variables, names_in, replaced, unique_names
 from derivable.tensor.language.check import Types, check, scope
 from derivable.tensor.language.guards import hides_products
-from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.linearity import conjuncts, guarded_part
 from derivable.tensor.language.program import Program, Stage
-from derivable.tensor.language.types import INT, REAL, SIZE, Type, is_tensor
+from derivable.tensor.language.types import REAL, SIZE, Type, is_tensor
 from derivable.tensor.lower.emit import Built, Spec, build_kernel, made_once, result_axes
 from derivable.tensor.optimisation.optimisation import Optimised, optimised
 from derivable.tensor.optimisation.passes import UNOPTIMISED, Setting, Step, Switches, run_passes, switched
@@ -169,6 +169,7 @@ class Kernel(CachedCalls):
         self.output = _output_of(program, output)
         self.axes = Axes(is_strict=self.shape is not None)
         self.result_axes = result_axes(program, program.type, self.axes)
+        self.axis_sizes = AxisSizes(program, self.inputs, self.axes, self.result_axes, self.shape, self.semiring)
         self.on = on if self.semiring.commutative else on & UNOPTIMISED
         self.precision: str | None = None
         self.stages = {stage.name: self._stage(stage) for stage in program.stages}
@@ -487,84 +488,10 @@ class Kernel(CachedCalls):
 
     def _sizes(self, held: Mapping[str, Any], others: Mapping[str, Any]) -> dict[Any, int]:
         """The size of each axis of the inputs. Raises ShapeError where axes that are the same differ."""
-        sizes: dict[Any, int] = {(name, k): size for name, of in held.items() for k, size in enumerate(of.shape)}
-        for name in self.inputs:
-            tensor, _, axis = name.rpartition(SIZE)
-            if name in others and tensor:
-                known = sizes.setdefault((tensor, int(axis)), others[name])
-                if known != others[name]:
-                    raise ShapeError(
-                        f"`{name}` is {others[name]}, and {describe((tensor, int(axis)))} has {known} indices"
-                    )
-        for k, stop in self._ranges.items():
-            sizes["range", k] = self._size(stop, sizes, others)
-        for (left, right), node in self.axes.places:
-            if sizes[left] != sizes[right]:
-                raise ShapeError(
-                    f"`{node}` runs over {describe(left)}, of {sizes[left]}, and {describe(right)}, of {sizes[right]}",
-                    span=node.span,
-                )
-        for left, right, node in self._added:
-            first, second = (self._size(stop, sizes, others) for stop in (left, right))
-            if first != second:
-                raise ShapeError(
-                    f"`{node}` adds a tensor of {first} indices, `{left}`, to one of {second}, `{right}`",
-                    span=node.span,
-                )
-        return sizes
-
-    def _size(self, stop: t.Node, sizes: Mapping[Any, int], others: Mapping[str, Any]) -> int:
-        """The number of indices up to an integer expression of inputs and of sizes of their axes."""
-        given = {}
-        for name in free_variables(stop):
-            tensor, _, axis = name.rpartition(SIZE)
-            given[name] = others[name] if name in others else sizes[tensor, int(axis)]
-        return max(int(interpret(stop, given, self.semiring)), 0)
-
-    @cached_property
-    def _added(self) -> list[tuple[t.Node, t.Node, t.Node]]:
-        """As of `added_sizes`: of two inputs `axes` says it."""
-        if self.shape is not None or self.precision:
-            return []
-        known = {name for name, of in self.inputs.items() if of == INT}
-        known |= set(size_inputs({name: of for name, of in self.inputs.items() if is_tensor(of)}))
-        found = added_sizes(self.program.node, self.program.inputs)
-        return [each for each in found if free_variables(each[0]) | free_variables(each[1]) <= known]
-
-    @cached_property
-    def _ranges(self) -> dict[int, t.Node]:
-        """Of axes of the result that are those of no input and run over (0:n), that n, if inputs say it."""
-        if None not in self.result_axes:
-            return {}
-        whole = {name for name, of in self.inputs.items() if of == INT}
-        stops = axis_sizes(self.program.node, self.inputs)
-        pairs = zip(self.result_axes, stops) if len(stops) == len(self.result_axes) else ()
-        found = {k: stop for k, (axis, stop) in enumerate(pairs) if axis is None and stop is not None}
-        return {k: stop for k, stop in found.items() if free_variables(stop) <= whole}
+        return self.axis_sizes.of_inputs(held, others, is_stage=self.precision is not None)
 
     def _shape(self, sizes: Mapping[Any, int]) -> tuple[int, ...]:
-        if self.shape is not None:
-            if len(self.shape) != self.program.type.order:
-                raise ShapeError(f"the shape {self.shape} was asked for, and the result is {self.program.type}")
-            for k, axis in enumerate(self.result_axes):
-                if axis is not None and sizes[axis] != self.shape[k]:
-                    raise ShapeError(
-                        f"the shape {self.shape} was asked for, and axis {k} of the result runs over {describe(axis)}, "
-                        f"of {sizes[axis]}"
-                    )
-            return self.shape
-        axes = [("range", k) if k in self._ranges else axis for k, axis in enumerate(self.result_axes)]
-        if None in axes and self.precision:
-            # Of a stage nobody sees the shape.
-            known = [1 if axis is None else max(sizes[axis], 1) for axis in axes]
-            room = int(((1 << 62) // math.prod(known)) ** (1 / axes.count(None)))
-            return tuple(min(room, 1 << 40) if axis is None else sizes[axis] for axis in axes)
-        if None in axes:
-            raise ShapeError(
-                f"nothing says how large axis {axes.index(None)} of the result is",
-                hint="its keys are computed: give `shape=`",
-            )
-        return tuple(sizes[axis] for axis in axes)
+        return self.axis_sizes.of_result(sizes, is_stage=self.precision is not None)
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:
