@@ -59,6 +59,23 @@ def test_a_failed_run_changes_no_files(files):
     assert sorted(pq.read_table(out / "p.parquet").column("x").to_pylist()) == [3, 4]
 
 
+def test_programs_of_souffle_and_problog(tmp_path, capsys):
+    """Their rows come here, and are written as without an engine."""
+    rules = "path(x, y) :- edge(x, y). path(x, z) :- path(x, y), edge(y, z)."
+    (tmp_path / "p.dl").write_text(
+        f".decl edge(x:number, y:number) .input edge .decl path(x:number, y:number) {rules} .output path"
+    )
+    (tmp_path / "edge.facts").write_text("1\t2\n2\t3\n")
+    (tmp_path / "p.pl").write_text("0.5::edge(a, b). path(X, Y) :- edge(X, Y). query(path(_, _)). query(edge(b, b)).")
+    for arguments in (["p.dl", "-F", str(tmp_path)], ["p.dl", "-F", str(tmp_path), "--json"], ["p.pl"]):
+        shown = []
+        for engine in ([], ["--engine", "sail"]):
+            assert main(["run", str(tmp_path / arguments[0]), *arguments[1:], *engine]) == 0
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1]
+        assert "path" in shown[0]
+
+
 def test_options_of_engines_need_one(files, capsys):
     program, facts, _ = files
     for option in (["--partitions", "2"], ["--spill", "somewhere"]):

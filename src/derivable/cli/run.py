@@ -154,31 +154,31 @@ def run_command(
     """
     from derivable.cli.engine import collected, engine_of, write_frames
 
+    wants_worlds, wants_proofs = most_probable or samples is not None, bool(why or why_not)
     settings["engine"] = engine_of(engine, remote)
     if settings["engine"] is None and (settings["partitions"] is not None or settings["spill"] is not None):
         raise click.UsageError("--partitions and --spill go with --engine.")
-    is_asked = bool(most_probable or samples is not None or why or why_not)
-    if settings["engine"] is not None and is_asked:
+    if settings["engine"] is not None and (wants_worlds or wants_proofs):
         raise click.UsageError("--engine excludes --most-probable, --samples, --why and --why-not.")
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
     if settings["approximate"] is None:
         del settings["approximate"]
-    elif most_probable or samples is not None or output is not None:
+    elif wants_worlds or output is not None:
         raise click.UsageError("--approximate excludes --most-probable, --samples and --output.")
-    if (why or why_not) and (most_probable or samples is not None or output is not None):
+    if wants_proofs and (wants_worlds or output is not None):
         raise click.UsageError("--why and --why-not exclude --most-probable, --samples and --output.")
     proofs = None
     if why and settings["provenance"] in (None, "exact", "unit"):
         proofs, settings["k"] = settings["k"], None
     if file.lower().endswith(".dl"):
-        if most_probable or samples is not None:
+        if wants_worlds:
             raise click.UsageError("--most-probable and --samples are for programs with probabilities, not for a .dl.")
         program, database, names = _run_souffle(
             *(file, queries, evidence, facts, output, macros, int(word), roots_of(file, roots, allow_files)),
-            *(as_json or bool(why or why_not), settings),
+            *(as_json or wants_proofs, settings),
         )
-        if why or why_not:
+        if wants_proofs:
             from derivable.cli.why import write_reasons
 
             write_reasons(program, database, why, why_not, proofs, depth, as_json)
@@ -198,15 +198,15 @@ def run_command(
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
     limits = {name: settings[name] for name in ("time_limit", "memory_limit", "tuple_limit")}
-    given = facts_of(program, facts, limits, settings["progress"], settings["engine"] is not None)
-    if most_probable or samples is not None:
+    inputs = facts_of(program, facts, limits, settings["progress"], settings["engine"] is not None)
+    if wants_worlds:
         from derivable.cli.worlds import write_worlds
 
-        write_worlds(program, given, settings, samples, over, as_json)
+        write_worlds(program, inputs, settings, samples, over, as_json)
         return
     # The other options have the names that they have there.
-    database: Any = program.run(facts=given, **settings)
-    if why or why_not:
+    database: Any = program.run(facts=inputs, **settings)
+    if wants_proofs:
         from derivable.cli.why import write_reasons
 
         write_reasons(program, database, why, why_not, proofs, depth, as_json)
@@ -220,7 +220,7 @@ def run_command(
         database = collected(database, names)
     if shown_as is None and settings["engine"] is None:
         # Those of ProbLog have a warning for each.
-        _note_missing(program, given, [name for name in names if not len(database[name])])
+        _note_missing(program, inputs, [name for name in names if not len(database[name])])
     _write_files(database, files, names, output)
     if output is None:
         _show(database, names, as_json, shown_as)
@@ -270,6 +270,10 @@ def _run_souffle(
     text, source = text_of(file)
     program = Program.from_souffle(text, source, macros=macros_of(macros), word=word, roots=inside)
     database: Any = program.run(facts=program.read(facts or "."), **settings)
+    if settings["engine"] is not None:
+        from derivable.cli.engine import collected
+
+        database = collected(database, list(database))
     if output == "-":
         program.write(database, None)
     elif output is not None and "*" not in output:
