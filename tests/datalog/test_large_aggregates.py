@@ -1,4 +1,4 @@
-"""Aggregates over so many rows that they are sorted by groups, or held as often as they are found."""
+"""Aggregates over many rows: these are sorted by groups, or held as often as rules derive them."""
 
 import math
 
@@ -56,18 +56,18 @@ def test_extremes_are_found_without_a_set_of_rows(calls_of):
         if value == most[group]:
             ends.setdefault(group, set()).add(value % 7)
     text = "type r(i64, i64, i64)\nrel low(g, m) = m := min(v: r(_, g, v))\nquery low\n"
-    found = dv.Program(text).run(facts, "unit")
-    assert dict(list(found["low"])) == least
+    relations = dv.Program(text).run(facts, "unit")
+    assert dict(list(relations["low"])) == least
     assert len(repeated) == 1
     text = "type r(i64, i64, i64)\nrel end(g, k) = (k, m) := max[k](v: r(_, g, v), k == v % 7)\nquery end\n"
-    found = dv.Program(text).run(facts, "unit")
-    assert set(found["end"]) == {(group, k) for group, some in ends.items() for k in some}
+    relations = dv.Program(text).run(facts, "unit")
+    assert set(relations["end"]) == {(group, k) for group, some in ends.items() for k in some}
     assert len(repeated) == 2
     # Rows that are counted too, or that stay, come once.
     other = "rel low(g, m) = m := min(v: r(_, g, v)) rel n(g, k) = k := count(v: r(_, g, v)) query low query n"
-    found = dv.Program("type r(i64, i64, i64)\n" + other).run(facts, "unit")
-    assert dict(list(found["low"])) == least
-    assert dict(list(found["n"])) == {group: len(np.unique(rows[rows[:, 1] == group, 2])) for group in least}
+    relations = dv.Program("type r(i64, i64, i64)\n" + other).run(facts, "unit")
+    assert dict(list(relations["low"])) == least
+    assert dict(list(relations["n"])) == {group: len(np.unique(rows[rows[:, 1] == group, 2])) for group in least}
     database = dv.Program(text).run(facts, "unit", keep=True)
     assert set(database["end"]) == {(group, k) for group, some in ends.items() for k in some}
     dv.Program(text).run({"r": [(0.5, tuple(row)) for row in rows[:50].tolist()]}, "minmaxprob")

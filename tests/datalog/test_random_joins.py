@@ -149,16 +149,16 @@ class Database:
         try:
             if not self.has_duckdb:
                 self.connection.set_progress_handler(lambda: 1, STEPS)
-            found = self.connection.execute(query).fetchall()
+            rows = self.connection.execute(query).fetchall()
         except sqlite3.OperationalError as error:
             if str(error) != "interrupted":
                 raise
             return None
-        return None if len(found) > MOST else found
+        return None if len(rows) > MOST else rows
 
 
 def draws(first, number, most_rows):
-    """(seed, random, rule, facts, database) of so many rules."""
+    """(seed, random, rule, facts, database) of `number` rules."""
     for seed in range(first, first + number):
         random = np.random.default_rng(seed)
         rule, facts = drawn(random, most_rows)
@@ -172,15 +172,15 @@ SEEDS = [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1_0
 def test_rows_are_those_of_sql_and_of_the_reference(first):
     compared = with_reference = 0
     for seed, random, rule, facts, database in draws(first, 250 if first else 12, 60):
-        found = database.rows(rule.sql("rows"))
-        if found is None:
+        expected = database.rows(rule.sql("rows"))
+        if expected is None:
             continue
         program = dv.Program(rule.text)
         with under(**ALWAYS, **(KERNELS if random.random() < 0.3 else {})):
             ours = set(program.run(facts, "unit")["r"])
-        assert ours == set(found), (seed, rule.text)
+        assert ours == set(expected), (seed, rule.text)
         compared += 1
-        if all(len(rows) < 16 for rows in facts.values()) or (len(rule.atoms) < 4 and len(found) < 2000):
+        if all(len(rows) < 16 for rows in facts.values()) or (len(rule.atoms) < 4 and len(expected) < 2000):
             tuples = {name: list(map(tuple, rows.tolist())) for name, rows in facts.items()}
             assert interpret(program.lowered(tuples), tuples)["r"] == ours, (seed, rule.text)
             with_reference += 1
@@ -213,7 +213,7 @@ def top(proofs, probabilities, k):
 
 def tags_of(name, rule, joined, chances):
     """The tag of each row of the head, by the definition of a provenance."""
-    width, found = len(rule.head), {}
+    width, ways_of = len(rule.head), {}
     numbers = {}
     for relation, tags in chances.items():
         for row in range(len(tags)):
@@ -226,17 +226,17 @@ def tags_of(name, rule, joined, chances):
             for atom, number in zip(rule.negated, row[width + len(rule.atoms) :])
             if number is not None
         ]
-        found.setdefault(row[:width], []).append((used, absent))
+        ways_of.setdefault(row[:width], []).append((used, absent))
     if name.startswith("topkproofs"):
         k = int(name.removeprefix("topkproofs"))
         proofs = {
             row: [frozenset([*((x, True) for x in used), *((x, False) for x in absent)]) for used, absent in ways]
-            for row, ways in found.items()
+            for row, ways in ways_of.items()
         }
         made = {row: top(some, by_number, k) for row, some in proofs.items()}
         return {row: tag for row, tag in made.items() if tag > 0}
     sums, made = SUMS[name], {}
-    for row, ways in found.items():
+    for row, ways in ways_of.items():
         total = sums.zero
         for used, absent in ways:
             tag = sums.one
@@ -271,8 +271,8 @@ def test_tags_are_those_of_the_definition(first):
             plain, k = (name[:-1], int(name[-1])) if name[-1].isdigit() else (name, None)
             with under(**ALWAYS, **(KERNELS if random.random() < 0.1 else {})):
                 view = program.run(tagged, plain, k=k)["r"]
-            found = dict.fromkeys(view, True) if view.tags is None else dict(view.items())
-            assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12), (seed, name, rule.text)
+            derived = dict.fromkeys(view, True) if view.tags is None else dict(view.items())
+            assert derived == pytest.approx(wanted, rel=1e-9, abs=1e-12), (seed, name, rule.text)
             compared[name] += bool(joined)
     assert min(compared.values()) > (4 if first else -1)
     assert sum(compared.values()) > 5

@@ -98,9 +98,9 @@ GRID = [(c, c + 1) for c in range(9) if c % 3 < 2] + [(c, c + 3) for c in range(
 def closure_gradient(provenance: str, chances: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     layer = dv.nn.Logic(CLOSURE, {"e": dv.independent(GRID)}, {"reached": [8]}, provenance=provenance)
     chances = chances.clone().requires_grad_()
-    found = layer(e=chances)
-    (gradient,) = torch.autograd.grad(found.sum(), chances)
-    return found.detach(), gradient
+    probabilities = layer(e=chances)
+    (gradient,) = torch.autograd.grad(probabilities.sum(), chances)
+    return probabilities.detach(), gradient
 
 
 def test_one_proof_of_a_path_is_its_best_derivation():

@@ -614,8 +614,8 @@ def test_inputs_below_a_key_without_destinations(text, row, vector):
     types = {name: TYPES[name] for name in "AXY" if name in text}
     formats = dict.fromkeys(types.keys() & {"X"}, vector)
     kernel = compile(parse(text, types), formats, output="numpy", shape=(7, 5), passes={"destinations": False})
-    found = kernel(**{name: VALUES[name] for name in types})
-    np.testing.assert_allclose(found, np.tile(row, (7, 1)))
+    result = kernel(**{name: VALUES[name] for name in types})
+    np.testing.assert_allclose(result, np.tile(row, (7, 1)))
 
 
 @pytest.mark.parametrize("product", ["({} * Y(0)) * a", "(Y(0) * {}) * a", "a * ({} * Y(0))", "{} * a", "a * {}"])
