@@ -273,11 +273,11 @@ def variables_in(node: n.Node) -> list[str]:
 
 def is_pattern(node: n.Argument) -> bool:
     """Whether an argument binds variables where its value is known."""
-    return isinstance(node, (n.Variable, n.Record, n.Branch)) or (isinstance(node, n.As) and is_pattern(node.operand))
+    return isinstance(node, (n.Variable, *n.STRUCTURES)) or (isinstance(node, n.As) and is_pattern(node.operand))
 
 
 def _is_structure(node: n.Argument) -> bool:
-    return isinstance(node, (n.Record, n.Branch))
+    return isinstance(node, n.STRUCTURES)
 
 
 def patterns_in(node: n.Argument) -> Iterator[str]:

@@ -153,7 +153,7 @@ class Expressions:
         return s.Call(name, arguments, span=span)
 
     def as_type(self, node: n.As, operand: n.Argument, target: str, typed: ClauseTypes) -> Any:
-        source = typed.argument(operand) or (target if isinstance(operand, (n.Record, n.Branch, n.Nil)) else "number")
+        source = typed.argument(operand) or (target if isinstance(operand, n.TERMS) else "number")
         if source == target or (target in NUMERIC and isinstance(operand, n.Literal) and operand.kind == "integer"):
             return self.value(operand, typed, target)
         value = self.value(operand, typed, None if isinstance(operand, n.Literal) else source)

@@ -144,5 +144,4 @@ class _Inlining:
 
 def _with_type(node: n.Argument, type_name: str) -> n.Argument:
     """A record or branch with its type, which the column that it leaves said."""
-    is_structure = isinstance(node, (n.Record, n.Branch, n.Nil))
-    return n.As(node, type_name, span=node.span) if is_structure else node
+    return n.As(node, type_name, span=node.span) if isinstance(node, n.TERMS) else node

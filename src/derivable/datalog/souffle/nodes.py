@@ -69,6 +69,11 @@ class Branch(Argument):
     arguments: tuple[Argument, ...]
 
 
+STRUCTURES = (Record, Branch)
+# What may stand for a value of a record's type or a sum type.
+TERMS = (*STRUCTURES, Nil)
+
+
 @dataclass(frozen=True)
 class As(Argument):
     """`as(x, T)`"""

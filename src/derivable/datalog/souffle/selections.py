@@ -193,7 +193,7 @@ def makes_values(items: list[n.Node], names: set[str]) -> n.Clause | None:
     for item in items:
         if isinstance(item, n.Clause) and item.body is not None and any(head.name in names for head in item.heads):
             read = {part.name for part in walk(item.body) if isinstance(part, n.Atom)}
-            values = (n.Functor, n.UserFunctor, n.Record, n.Branch)
+            values = (n.Functor, n.UserFunctor, *n.STRUCTURES)
             if read & names and any(isinstance(part, values) for part in walk(item)):
                 return item
     return None

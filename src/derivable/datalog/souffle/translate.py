@@ -19,7 +19,6 @@ from derivable.datalog.syntax import nodes as s
 
 _SIGNS = {"=": "=="}
 _TEXT_TESTS = {"match": "string_matches", "contains": "string_contains"}
-_STRUCTURES = (n.Record, n.Branch)
 
 
 class Translation:
@@ -255,8 +254,7 @@ class Translation:
         t = typed.argument(node.left) or typed.argument(node.right)
         if node.operator in ("=", "!="):
             t = typed.argument(node.left, typed.argument(node.right)) or t
-            terms = (*_STRUCTURES, n.Nil)
-            if node.operator == "=" and (isinstance(left, terms) or isinstance(right, terms)):
+            if node.operator == "=" and (isinstance(left, n.TERMS) or isinstance(right, n.TERMS)):
                 return self.equation(node, left, right, t, clause)
         elif t is not None and t not in ("number", "unsigned", "float", "symbol"):
             message, hint = f"values of the type {t} have no order", "compare them with `=` and `!=`"
@@ -269,9 +267,9 @@ class Translation:
         self, node: n.Constraint, subject: n.Argument, pattern: n.Argument, t: str | None, clause: Clause
     ) -> Any:
         """`x = [a, b]`: takes `x` apart where it is bound by another literal, else `x` is a new record."""
-        if not isinstance(pattern, (*_STRUCTURES, n.Nil)):
+        if not isinstance(pattern, n.TERMS):
             subject, pattern = pattern, subject
-        if isinstance(subject, _STRUCTURES) and isinstance(pattern, _STRUCTURES):
+        if isinstance(subject, n.STRUCTURES) and isinstance(pattern, n.STRUCTURES):
             return self.matched(subject, pattern, t, clause, node.span)
         extra: list[Any] = []
         if isinstance(subject, n.Variable) and not self.is_bound_before(subject.name, node, clause):
@@ -302,7 +300,7 @@ class Translation:
         parts: list[Any] = [s.Constant(True, "bool", span=span)]
         for x, y, field in zip(left, right, fields):
             if not isinstance(x, n.Unnamed) and not isinstance(y, n.Unnamed):
-                if isinstance(x, _STRUCTURES) and isinstance(y, _STRUCTURES):
+                if isinstance(x, n.STRUCTURES) and isinstance(y, n.STRUCTURES):
                     parts.append(self.matched(x, y, field, clause, span))
                     continue
                 values = (self.expressions.value(part, clause.typed, field) for part in (x, y))
@@ -443,7 +441,7 @@ class Translation:
 
 def _without_type(node: n.Argument) -> n.Argument:
     """A record or branch without the type that is written with it."""
-    is_typed = isinstance(node, n.As) and isinstance(node.operand, (*_STRUCTURES, n.Nil))
+    is_typed = isinstance(node, n.As) and isinstance(node.operand, n.TERMS)
     return node.operand if is_typed else node  # type: ignore[union-attr]
 
 
@@ -459,7 +457,7 @@ def _names(literal: n.Formula | Bound) -> set[str]:
 
 
 def _is_ground(atom: n.Atom) -> bool:
-    plain = (n.Literal, n.Nil, n.Record, n.Branch, n.As, n.Atom)
+    plain = (n.Literal, *n.TERMS, n.As, n.Atom)
     return all(isinstance(part, plain) for part in walk(atom))
 
 

@@ -234,7 +234,7 @@ class ClauseTypes:
                 return own
             case n.As(operand=operand, type_name=name):
                 t = self.types.resolved(name, node.span)
-                self.argument(operand, t if isinstance(operand, (n.Record, n.Branch, n.Nil)) else None)
+                self.argument(operand, t if isinstance(operand, n.TERMS) else None)
                 return t
             case n.UserFunctor(name=name, arguments=arguments):
                 declared = self.types.functors.get(name)

@@ -44,14 +44,11 @@ class Page:
         return re.search(r"\n[ \t\r]*\n\s*$", self.text[max(0, position - 500) : position]) is not None
 
     @cached_property
-    def comments(self) -> list[re.Match[str]]:
-        return [match for match in self.comment.finditer(self.text) if match["comment"] is not None]
-
-    @cached_property
     def notes(self) -> list[Note]:
         """The comments with the statements that they belong to."""
         notes: list[Note] = []
-        for comment in reversed(self.comments):
+        comments = [match for match in self.comment.finditer(self.text) if match["comment"] is not None]
+        for comment in reversed(comments):
             after = beyond_space(self.text, comment.end())
             if notes and after == notes[-1].start:
                 is_done, following = notes[-1].is_between, notes[-1].statement
