@@ -40,6 +40,14 @@ def test_the_engine_writes_parquet(files):
     assert sorted(pq.read_table(out / "path.parquet").column("x").to_pylist()) == [0, 0, 1]
 
 
+def test_files_of_queries_are_written_too(files):
+    program, facts, out = files
+    with open(program, "a") as file:
+        file.write('@file("ends.csv") query edge\n')
+    assert main(["run", program, "--engine", "sail", "-F", facts, "-o", f"{out}/*.parquet"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["edge.parquet", "ends.csv", "path.parquet"]
+
+
 def test_a_failed_run_changes_no_files(files):
     """A value that does not fit is seen in a partition only, while the engine writes."""
     import pyarrow as pa

@@ -216,6 +216,8 @@ def run_command(
     if settings["engine"] is not None:
         if output is not None and output.endswith("*.parquet"):
             write_frames(database, names, _folder_of(output), _as_file_name)
+            # Those that queries name are files of this machine.
+            _write_files(collected(database, list(files)), files, [], output if files else None)
             return
         database = collected(database, names)
     if shown_as is None and settings["engine"] is None:
