@@ -12,6 +12,7 @@ from datalog.test_souffle_aggregates import Drawn
 from datalog.test_souffle_programs import CASES as SOUFFLE
 from datalog.test_souffle_themes import CASES as THEMES
 from derivable.cli.main import main
+from derivable.datalog.foreign.standard import FUNCTIONS
 
 
 def rows_of(database) -> list[tuple[tuple[str, ...], list[float] | None]]:
@@ -187,11 +188,11 @@ def test_files_and_functors(tmp_path, capsys, monkeypatch):
         "import derivable as dv\n\n"
         "@dv.datalog.function(name='convert_half')\ndef half(x: int) -> int:\n    return x // 2\n"
     )
-    assert main(["run", "a.scl", "--python", "f.py"]) == 0
+    try:
+        assert main(["run", "a.scl", "--python", "f.py"]) == 0
+    finally:
+        FUNCTIONS.remove("convert_half")
     assert capsys.readouterr().out == "h(0)\nh(2)\n"
-    from derivable.datalog.foreign.standard import FUNCTIONS
-
-    FUNCTIONS.remove("convert_half")
 
 
 @pytest.mark.parametrize(

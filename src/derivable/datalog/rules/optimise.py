@@ -33,10 +33,10 @@ def reached(program: r.Rules) -> r.Rules:
     still makes a program one with probabilities.
     """
     goals = [name for name, relation in program.relations.items() if relation.is_goal]
-    # An output with a declared demand has what anything asks it for.
-    asked = [name for name in program.outputs if "b" in (program.relations[name].demand or "")]
+    # An output with a declared demand has the tuples that any rule demands of it.
+    demanded = [name for name in program.outputs if "b" in (program.relations[name].demand or "")]
     # A pattern that they match may have its terms from any rule that makes some.
-    needed = needed_for(with_terms(program), (*program.outputs, *goals, *dependents(program, asked)))
+    needed = needed_for(with_terms(program), (*program.outputs, *goals, *dependents(program, demanded)))
     if all(rule.relation in needed for rule in program.rules):
         return program
     kept = {facts.relation for facts in program.facts}.union(c.relation for c in program.constructors.values())

@@ -34,7 +34,7 @@ def legal_names(names: Iterable[str], is_lowered: bool = False) -> dict[str, str
 
 
 def _legal(name: str, is_lowered: bool) -> str:
-    # These numbers tell names of translations apart.
+    # By these numbers names of translations differ.
     plain = re.sub(r"['#]\d+$", "", name)
     plain = re.sub(r"[^a-zA-Z0-9]+", "_", plain) if _LEGAL.fullmatch(plain) is None else plain
     plain = plain.strip("_") if plain != name else plain
