@@ -131,7 +131,7 @@ def test_times_are_kept_in_long_steps():
     pairs = np.random.default_rng(0).integers(0, 1 << 20, (3_000_000, 2))
     edges, more = (
         [(0.5, (int(a), int(b))) for a, b in np.random.default_rng(1).integers(0, nodes, (count, 2))]
-        for nodes, count in ((60, 500), (500, 10_000))
+        for nodes, count in ((60, 500), (500, 30_000))
     )
     closure = "rel p(x, y) = e(x, y) or (p(x, z) and e(z, y))\nquery p"
     works = {
@@ -149,7 +149,7 @@ def test_times_are_kept_in_long_steps():
         program = dv.Program(text)
         with contextlib.suppress(LimitError):
             program.run(facts, provenance, time_limit=2)
-        limit = 0.2 if name == "aggregate" else 1.0
+        limit = 0.02 if name == "aggregate" else 1.0
         work = partial(program.run, facts, provenance, time_limit=limit)
         assert processor_seconds(partial(times_out, work)) < 4 * limit + 1, name
 
@@ -357,7 +357,7 @@ def bomb(tmp_path_factory):
     return path
 
 
-def test_limits_hold_while_equal_rows_are_read(tmp_path, costs):
+def test_limits_hold_while_equal_rows_are_read(tmp_path, costs, monkeypatch):
     # Not by the clock, so that what is taken between two looks is the same on a machine that is busy.
     costs(look_seconds=0.0)
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -365,10 +365,18 @@ def test_limits_hold_while_equal_rows_are_read(tmp_path, costs):
     parquet.write_table(rows, tmp_path / "e.parquet", row_group_size=len(rows))
     assert (tmp_path / "e.parquet").stat().st_size < 1 << 20
     program = dv.Program("type e(i32, i32)\nquery e")
-    with pytest.raises(OutOfMemory, match="passed memory_limit = 60 MB: it took") as caught:
+    read = []
+
+    def counted(file, *arguments, iter_batches=parquet.ParquetFile.iter_batches):
+        for batch in iter_batches(file, *arguments):
+            read.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", counted)
+    with pytest.raises(OutOfMemory, match="passed memory_limit = 60 MB: it took"):
         program.run({"e": tmp_path / "e.parquet"}, memory_limit="60 MB")
-    # A run without a limit takes 750 MB. Arrow reads a part of the file ahead in threads of its own.
-    assert float(re.search(r"took ([\d.]+) MB", caught.value.message)[1]) < 600
+    # Not by the memory that was taken, since Arrow reads a part of the file ahead in threads of its own.
+    assert 0 < sum(read) < len(rows) / 2
     # Those that fit are read as they are.
     parquet.write_table(rows.slice(0, 5_000_000), tmp_path / "e.parquet")
     assert list(program.run({"e": tmp_path / "e.parquet"}, memory_limit="4 GB")["e"]) == [(0, 0)]

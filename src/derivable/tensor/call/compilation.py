@@ -430,6 +430,13 @@ class Kernel(CachedCalls):
         found._pattern = None
         return found
 
+    def of_shape(self, shape: tuple[int, ...]) -> Kernel:
+        """A copy whose result has this shape: for results whose keys are computed."""
+        shaped = self.fresh()
+        shaped.shape = shape
+        shaped.axis_sizes = replace(self.axis_sizes, shape=shape)
+        return shaped
+
     def taken(self, values: Mapping[str, Any]) -> dict[str, Held]:
         """The tensors among the inputs of a call, as they are stored. Raises as a call does."""
         return self._taken(values)[0]

@@ -145,7 +145,7 @@ def _kernels(kernel: Kernel, values: Mapping[str, Any]) -> list[n.Kernel]:
         kernel(**values)
         return kernel.kernels()
     if kernel.shape is None and None in kernel.result_axes:
-        kernel.shape = (_SMALL,) * len(kernel.result_axes)
+        kernel = kernel.of_shape((_SMALL,) * len(kernel.result_axes))
     try:
         kernel(**_examples(kernel))
     except DerivableError:
