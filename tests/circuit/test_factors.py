@@ -8,7 +8,7 @@ import pytest
 
 import derivable as dv
 from derivable.circuit import from_factors
-from derivable.circuit.compilation.eliminate import Elimination, TooLarge, one_of
+from derivable.circuit.compilation.eliminate import Elimination, TooLarge, ones_of
 from derivable.circuit.compilation.orders import best_order
 from derivable.circuit.compilation.tables import Space
 from derivable.circuit.graph.builder import CircuitBuilder
@@ -68,7 +68,8 @@ def test_roots_of_all_values_of_all_variables(seed):
     space, builder = Space(position, np.array(sizes)), CircuitBuilder()
     tables, weights = [], []
     for variable, size in enumerate(sizes):
-        tables.append(space.table([variable], one_of(builder, range(len(weights) + 1, len(weights) + 1 + size))[0]))
+        values = range(len(weights) + 1, len(weights) + 1 + size)
+        tables.append(space.table([variable], ones_of(builder, [values])[0][0]))
         weights += [1.0] * size
     for scope, table in factors:
         flat = [builder.literal(len(weights) + 1 + n) if w else 0 for n, w in enumerate(table.reshape(-1))]
@@ -82,6 +83,24 @@ def test_roots_of_all_values_of_all_variables(seed):
     full = joint(factors, sizes)
     expected = np.concatenate([full.sum(axis=others(sizes, v)) for v in range(len(sizes))])
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_literals_that_exclude_each_other_by_counts():
+    """Each of them is one model of the literals of its group, and so is none of them, among groups of all sizes."""
+    sizes = [0, 1, 2, 3, 5, 8, 9, 2]
+    starts = np.cumsum([1, *sizes])
+    builder = CircuitBuilder()
+    groups = [range(first, first + size) for first, size in zip(starts.tolist(), sizes)]
+    for group, (nodes, none) in zip(groups, ones_of(builder, groups)):
+        assert len(nodes) == len(group)
+        for number, node in [*zip(group, nodes.tolist()), (0, none)]:
+            circuit = builder.build([node], int(starts[-1]) - 1)
+            signs = [variable if variable == number else -variable for variable in group]
+            # With a literal of another sign it is false, and nothing else is mentioned.
+            for changed in range(len(group) + 1):
+                lits = [-lit if place == changed else lit for place, lit in enumerate(signs)]
+                weights = [np.array([0.0 if -v * s in lits else 1.0 for v in range(1, starts[-1])]) for s in (1, -1)]
+                assert circuit.evaluate(*weights)[0] == float(changed == len(group))
 
 
 def chain(length: int):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room, timed
+from derivable.circuit.compilation.eliminate import Elimination, ones_of, require_room, timed
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.formulas.dimacs import Cnf
@@ -87,20 +87,17 @@ class ClauseTables:
         space = Space.of(order.order, self.cardinalities, most_nodes, deadline)
         builder = CircuitBuilder()
         made: list[Table] = []
-        for discrete, values in enumerate(self.variables):
-            if len(values) == 1:
-                nodes = np.array([builder.literal(-values[0]), builder.literal(values[0])], np.int32)
-            elif values:
-                nodes = one_of(builder, values)[0]
-            else:
-                continue
-            made.append(space.table([discrete], nodes))
+        of_variables = ones_of(builder, self.variables)
+        for discrete, (nodes, none) in enumerate(of_variables):
+            if len(nodes):
+                nodes = nodes if len(nodes) > 1 else np.array([none, nodes[0]], np.int32)
+                made.append(space.table([discrete], nodes))
         for scope, entries in self.allowed.items():
             shape = [self.cardinalities[variable] for variable in scope]
             made.append(space.table(scope, np.where(entries, TRUE, FALSE).reshape(shape)))
-        for labels in self.labels:
+        of_labels = ones_of(builder, [labels.literals for labels in self.labels])
+        for labels, (nodes, none) in zip(self.labels, of_labels):
             shape = [self.cardinalities[variable] for variable in labels.scope]
-            nodes, none = one_of(builder, labels.literals)
             entries = np.full(int(np.prod(shape)), none, np.int32)
             entries[labels.cells] = nodes[labels.which]
             made.append(space.table(labels.scope, entries.reshape(shape)))

@@ -194,30 +194,43 @@ def require_room(cost: float, width: int, memory_limit: int | None) -> None:
         )
 
 
-def one_of(builder: CircuitBuilder, literals: Sequence[int]) -> tuple[np.ndarray, int]:
-    """For each literal the conjunction of it and of the negations of the others [literal] int32, and that of all
-    negations; linear in their number, of logarithmic height."""
-    count = len(literals)
-    if count == 0:
-        return np.zeros(0, np.int32), TRUE
-    signed = np.array([*literals, *(-literal for literal in literals)], np.int32)
-    offsets = np.zeros(2 * count + 1, np.int64)
-    leaves = builder.add_nodes(np.full(2 * count, LITERAL, np.uint8), signed, offsets, np.zeros(0, np.int32))
-    holds, fails = leaves[:count].astype(np.int32), leaves[count:].astype(np.int32)
+def ones_of(builder: CircuitBuilder, groups: Sequence[Sequence[int]]) -> list[tuple[np.ndarray, int]]:
+    """For each group of literals: for each literal the conjunction of it and of the negations of the others [literal]
+    int32, and that of all negations; linear in their number, of logarithmic height."""
+    made: list[tuple[np.ndarray, int]] = [(np.zeros(0, np.int32), TRUE)] * len(groups)
+    # Groups whose trees of pairs are as high are made together.
+    by_height: dict[int, list[int]] = {}
+    for number, group in enumerate(groups):
+        if len(group):
+            by_height.setdefault((len(group) - 1).bit_length(), []).append(number)
+    for height, numbers in by_height.items():
+        sizes = np.array([len(groups[number]) for number in numbers])
+        is_there = np.arange(1 << height) < sizes[:, None]
+        literals = np.concatenate([np.asarray(groups[number], np.int32) for number in numbers])
+        holds, fails = (np.full(is_there.shape, TRUE, np.int32) for _ in range(2))
+        holds[is_there], fails[is_there] = _literals(builder, literals), _literals(builder, -literals)
+        levels = [fails]
+        for _ in range(height):
+            levels.append(_both(builder, levels[-1][:, ::2], levels[-1][:, 1::2]))
+        outside = np.full((len(numbers), 1), TRUE, np.int32)
+        for level in reversed(levels[:-1]):
+            # What is outside of one of two is what is outside of both, and the other.
+            others = level.reshape(len(numbers), -1, 2)[:, :, ::-1].reshape(level.shape)
+            outside = _both(builder, np.repeat(outside, 2, axis=1), others)
+        nodes, none = _both(builder, holds, outside), levels[-1][:, 0].tolist()
+        for row, number in enumerate(numbers):
+            made[number] = nodes[row, : len(groups[number])], none[row]
+    return made
 
-    def both(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        rows = np.stack([first, second], axis=1)
-        return builder.add_gates(AND, 2 * np.arange(len(rows) + 1, dtype=np.int64), rows.reshape(-1))
 
-    levels = [fails]
-    while len(levels[-1]) > 1:
-        last = levels[-1]
-        if len(last) % 2:
-            last = levels[-1] = np.append(last, np.int32(TRUE))
-        levels.append(both(last[::2], last[1::2]))
-    outside = np.array([TRUE], np.int32)
-    for level in reversed(levels[:-1]):
-        # What is outside of one of two is what is outside of both, and the other.
-        others = level.reshape(-1, 2)[:, ::-1].reshape(-1)
-        outside = both(np.repeat(outside[: len(level) // 2], 2), others)
-    return both(holds, outside[:count]), int(levels[-1][0])
+def _literals(builder: CircuitBuilder, literals: np.ndarray) -> np.ndarray:
+    offsets = np.zeros(len(literals) + 1, np.int64)
+    kinds = np.full(len(literals), LITERAL, np.uint8)
+    return builder.add_nodes(kinds, literals, offsets, np.zeros(0, np.int32)).astype(np.int32)
+
+
+def _both(builder: CircuitBuilder, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The conjunctions of nodes of arrays of one shape."""
+    rows = np.stack([first.reshape(-1), second.reshape(-1)], axis=1)
+    made = builder.add_gates(AND, 2 * np.arange(len(rows) + 1, dtype=np.int64), rows.reshape(-1))
+    return made.reshape(first.shape)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, one_of, require_room, timed
+from derivable.circuit.compilation.eliminate import Elimination, ones_of, require_room, timed
 from derivable.circuit.compilation.orders import best_order
-from derivable.circuit.compilation.tables import Space, Table
+from derivable.circuit.compilation.tables import Space
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
+from derivable.core.and_or import FALSE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
@@ -63,19 +65,21 @@ def from_factors(
     space = Space.of(order.order, sizes, deadline=deadline)
     builder = CircuitBuilder()
     starts = offsets_of(sizes)
-    made: list[Table] = []
-    for variable, size in enumerate(sizes):
-        nodes, _ = one_of(builder, range(int(starts[variable]) + 1, int(starts[variable]) + 1 + size))
-        made.append(space.table([variable], nodes))
     weights = [1.0] * int(starts[-1])
-    for variables, table in tables:
+    groups = [range(int(first) + 1, int(last) + 1) for first, last in pairwise(starts)]
+    numbered = list[tuple[np.ndarray, np.ndarray]]()
+    for _, table in tables:
         numbers, where = np.unique(table, return_inverse=True)
         # Zeros are no entries, and ones need no variable.
-        is_weight = (numbers != 0.0) & (numbers != 1.0)
-        nodes, none = one_of(builder, range(len(weights) + 1, len(weights) + 1 + int(is_weight.sum())))
-        weights += numbers[is_weight].tolist()
-        node_of = np.where(numbers == 0.0, 0, none)
-        node_of[is_weight] = nodes
+        variable = numbers[(numbers != 0.0) & (numbers != 1.0)]
+        groups.append(range(len(weights) + 1, len(weights) + 1 + len(variable)))
+        weights += variable.tolist()
+        numbered.append((numbers, where))
+    ones = ones_of(builder, groups)
+    made = [space.table([variable], nodes) for variable, (nodes, _) in enumerate(ones[: len(sizes)])]
+    for (variables, table), (numbers, where), (nodes, none) in zip(tables, numbered, ones[len(sizes) :]):
+        node_of = np.where(numbers == 0.0, FALSE, none)
+        node_of[(numbers != 0.0) & (numbers != 1.0)] = nodes
         made.append(space.table(variables, node_of[where].reshape(table.shape)))
     with timed(order):
         root = Elimination(builder, made, space, order, deadline).root()
