@@ -69,12 +69,7 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
         blocks.enter_context(k.when(low <= high))
         value = k.register("x")
         origin = k.let("origin", right_shift(low, WORD_SHIFT))
-        word, some, last = (
-            k.let("word", 0),
-            k.let("some", Constant(0, "uint64")),
-            k.let("last", right_shift(high, WORD_SHIFT)),
-        )
-        mask = k.let("mask", ALL_BITS)
+        word, last = k.let("word", origin), k.let("last", right_shift(high, WORD_SHIFT))
         shortest, size = k.let("shortest", 0), k.let("size", lists[0].end - lists[0].begin)
         for j, one in enumerate(lists[1:], 1):
             with k.when(one.end - one.begin < size):
@@ -82,6 +77,20 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
         # A word for each few values is worth it.
         is_long = size * VALUES_A_WORD > last - origin
         has_bits = k.let("has_bits", reduce(lambda a, b: a & b, [one.row >= 0 for one in lists]) & is_long)
+        if counter is not None:
+            with k.when(has_bits), k.while_(word <= last):
+                k.set(counter, counter + number_of_bits(_common(emitter, lists, word)))
+                k.set(word, word + 1)
+            with k.otherwise():
+                _begin(emitter, lists, shortest, at)
+                is_common = k.let("is_common", True)
+                with k.while_(is_common):
+                    k.set(is_common, False)
+                    _next_common(emitter, lists, shortest, at, value, high, is_common)
+                    k.set((counter, at), (counter + cast(is_common, "int64"), at + 1))
+                k.set(at, -1)
+            return
+        some, mask = k.let("some", Constant(0, "uint64")), k.let("mask", ALL_BITS)
         with k.when(has_bits):
             with k.when(at < 0):
                 k.set(at, low - origin * WORD_BITS)
@@ -89,10 +98,7 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
             k.set(word, origin + right_shift(at, WORD_SHIFT) - 1)
             k.set(mask, left_shift(ALL_BITS, cast(at & (WORD_BITS - 1), "uint64")))
         with k.otherwise():
-            for j, one in enumerate(lists):
-                with k.when(equal(shortest, j) & (at < 0)):
-                    k.set(at, one.begin)
-        k.set(value, low)
+            _begin(emitter, lists, shortest, at)
         with k.while_(emitter.goes_on(number, Constant(True, "bool"))):
             with k.when(has_bits):
                 with k.while_(equal(some, Constant(0, "uint64")) & (word < last)):
@@ -100,10 +106,6 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
                     k.set((some, mask), (_common(emitter, lists, word) & mask, ALL_BITS))
                 with k.when(equal(some, Constant(0, "uint64"))):
                     k.break_()
-                if counter is not None:
-                    k.set(counter, counter + number_of_bits(some))
-                    k.set(some, Constant(0, "uint64"))
-                    k.continue_()
                 k.set(value, word * WORD_BITS + lowest_bit(some))
                 k.set(at, value - origin * WORD_BITS)
             with k.otherwise():
@@ -166,6 +168,13 @@ def _common(emitter: Emitter, lists: Sequence[_List], word: Expr) -> Expr:
         lambda a, b: a & b,
         [emitter.k.load(one.bits, place, "bits", "uint64") for one, place in zip(lists, places)],
     )
+
+
+def _begin(emitter: Emitter, lists: Sequence[_List], shortest: Expr, at: n.Register) -> None:
+    """Have `at` be where the shortest list begins, unless it is in that list already."""
+    for j, one in enumerate(lists):
+        with emitter.k.when(equal(shortest, j) & (at < 0)):
+            emitter.k.set(at, one.begin)
 
 
 def _next_common(

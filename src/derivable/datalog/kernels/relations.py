@@ -152,10 +152,23 @@ def dense_rows(keys, low, offsets, rows):
     offsets[len(offsets) - 1] = len(keys)
 
 
+@kernel("int64[] int64[] int64 int64[] int64[]")
+def dense_lists(keys, values, low, offsets, lists):
+    """The values of the rows of `dense_rows`, in their order, to `lists`."""
+    for i in range(len(keys) - 1, -1, -1):
+        k = keys[i] - low + 1
+        offsets[k] -= 1
+        lists[offsets[k]] = values[i]
+    for k in range(1, len(offsets) - 1):
+        offsets[k] = offsets[k + 1]
+    offsets[len(offsets) - 1] = len(keys)
+
+
 @kernel("int64[] int64[] int64 int64 int64 int64[] uint64[]")
 def trie_bits(offsets, values, least, first_word, num_words, bit_rows, bits):
-    """Set the bits of the values of lists of at least so many: list k is values[offsets[k]:offsets[k + 1]].
+    """Set the bits of the values of lists of at least so many, at least one.
 
+    List k is values[offsets[k]:offsets[k + 1]].
     bit_rows  [list] the number of its row, -1 without one
     bits      [row * num_words] of zeros
     Returns whether all lists ascend.
@@ -164,14 +177,19 @@ def trie_bits(offsets, values, least, first_word, num_words, bit_rows, bits):
     for k in range(len(offsets) - 1):
         start, stop = offsets[k], offsets[k + 1]
         bit_rows[k] = -1
-        for i in range(start + 1, stop):
-            ascends &= values[i - 1] < values[i]
-        if stop - start >= least:
-            bit_rows[k] = count
-            base = count * num_words - first_word
-            for i in range(start, stop):
-                bits[base + (values[i] >> 6)] |= np.uint64(1) << np.uint64(values[i] & 63)
-            count += 1
+        if stop - start < least:
+            for i in range(start + 1, stop):
+                ascends &= values[i - 1] < values[i]
+            continue
+        bit_rows[k] = count
+        base = count * num_words - first_word
+        before = values[start] - 1
+        for i in range(start, stop):
+            value = values[i]
+            ascends &= before < value
+            before = value
+            bits[base + (value >> 6)] |= np.uint64(1) << np.uint64(value & 63)
+        count += 1
     return ascends
 
 

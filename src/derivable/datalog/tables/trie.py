@@ -29,7 +29,7 @@ class Trie(Index):
 
     kind     "dense" if the combinations, of one column, are numbered from `low` on, "hash" if `numbers` numbers them
     offsets  [combination + 1] and values [row] int64: those of combination g are values[offsets[g]:offsets[g + 1]]
-    order    [value] the row that it comes from, None if nobody knows or, where `is_ordered`, if it is the same number
+    has_rows_in_order  whether the lists are those of all rows, in the order in which these come
     bit_rows [combination] int64 which row of bits it has, -1 for none
     bits     [row * num_words] uint64: bit v of the words from `first_word` on says whether value v is there
     """
@@ -49,16 +49,16 @@ class Trie(Index):
             self.numbers.row_set.leave(self.numbers)
             number = self.numbers.insert(keys, table.size)
             count = self.numbers.size
-        self.order: np.ndarray | None = None
         offsets = np.empty(count + 1, np.int64)
-        if not kernels.dense_offsets(number, self.low, offsets):
-            self.order = empty(table.size, np.int64)
-            kernels.dense_rows(number, self.low, offsets, self.order)
-            values = values[self.order]
+        ascends = bool(kernels.dense_offsets(number, self.low, offsets))
+        if not ascends:
+            lists = empty(table.size, np.int64)
+            kernels.dense_lists(number, values, self.low, offsets, lists)
+            values = lists
         # Rows that were loaded in bulk are in order already, and so is each list of another column by the first one.
-        self.is_ordered = self.order is None
-        if not self._make_bits(offsets, values):
-            self.is_ordered, self.order = False, None
+        self.has_rows_in_order = self._make_bits(offsets, values)
+        self.is_ordered = ascends and self.has_rows_in_order
+        if not self.has_rows_in_order:
             offsets, values = _in_order(offsets, values)
             self._make_bits(offsets, values)
         self.offsets, self.values = offsets, values
@@ -85,11 +85,14 @@ class Trie(Index):
         """[value] the row that it comes from, where the key columns and `by` are all columns of the table."""
         if self.is_ordered:
             return np.arange(self.table.size)
-        if self.order is not None:
-            return self.order
         keys = [self.table.column(int(c)) for c in self.key_columns]
         number = keys[0] if self.kind == "dense" else self.numbers.find(keys, self.table.size)
-        return np.lexsort((self.table.column(self.by), number))
+        if not self.has_rows_in_order:
+            return np.lexsort((self.table.column(self.by), number))
+        assert self.offsets is not None
+        rows = empty(self.table.size, np.int64)
+        kernels.dense_rows(number, self.low, self.offsets.copy(), rows)
+        return rows
 
     def update(self) -> None:
         """Nothing: the table does not change."""
