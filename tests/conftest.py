@@ -36,14 +36,18 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of slow tests those of one quarter are left."""
+    """Of slow tests those of one quarter are left, but for the ones that take many minutes each."""
     addresses = [item.nodeid for item in items if " at 0x" in item.nodeid.lower()]
     if addresses:
         raise pytest.UsageError(f"the name of a case has an address, so that processes differ in it: {addresses[0]}")
     quarter = config.getoption("quarter")
     if quarter is None:
         return
-    others = [item for item in items if item.get_closest_marker("slow") and quarter_of(item.nodeid) != quarter]
+    others = [
+        item
+        for item in items
+        if item.get_closest_marker("long") or (item.get_closest_marker("slow") and quarter_of(item.nodeid) != quarter)
+    ]
     if others:
         config.hook.pytest_deselected(items=others)
         left = set(items).difference(others)

@@ -173,6 +173,7 @@ def test_modules_of_the_package(module, values, least, cells):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @needs_tools
 def test_a_whole_accelerator():
     machine = Machine(4, 4, 1, lanes=4, line=16, a=512, b=512, k=128, c=512, x=1 << 14, program=512)
