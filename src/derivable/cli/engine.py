@@ -1,4 +1,4 @@
-"""`derivable run --engine`: the session that a program runs in, and its facts and results there."""
+"""`derivable run --engine` and `--spill`: the session that a program runs in, and its facts and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 
 class Collected(dict):
-    """The relations of a run on an engine, in this process."""
+    """The relations of a run in partitions, in this process."""
 
     evidence_bounds = None
 
@@ -32,7 +32,7 @@ def engine_of(engine: str | None, remote: str | None) -> Any:
 
 
 def engine_facts(folder: str, relations: dict[str, Any]) -> dict[str, Path]:
-    """Relation -> its file or folder of Parquet in a folder, which the engine reads."""
+    """Relation -> its file or folder of Parquet in a folder, which is read there."""
     paths = {name: Path(folder) / f"{name}.parquet" for name in relations}
     return {name: path for name, path in paths.items() if path.exists()}
 
@@ -63,6 +63,15 @@ def write_frames(database: Any, names: list[str], folder: Path, as_file_name: An
                 frame.write.mode("overwrite").parquet(str(path))
     for path in frames:
         click.echo(path, err=True)
+
+
+def write_spilled(database: Any, names: list[str], folder: Path, as_file_name: Any) -> None:
+    """Write relations that are on disk as files of Parquet, a batch of rows at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        path = folder / f"{as_file_name(name)}.parquet"
+        database[name].to_parquet(path)
+        click.echo(f"{path}: {len(database[name]):,} facts", err=True)
 
 
 def collected(database: Any, names: list[str]) -> Collected:

@@ -100,7 +100,12 @@ class _Width(click.ParamType):
 @click.option("--engine", type=click.Choice(["spark", "sail"]), help="Run on Spark, or on Sail in this process.")
 @click.option("--remote", metavar="sc://HOST:PORT", help="The server of Spark Connect of --engine spark.")
 @click.option("--partitions", type=click.IntRange(min=1), help="Partitions of an engine.")
-@click.option("--spill", metavar="DIR", help="Where an engine writes rounds: a folder that all its machines have.")
+@click.option(
+    "--spill",
+    metavar="DIR",
+    help="Run partition after partition within --memory-limit, and write relations to a folder in DIR; a run that was"
+    " ended goes on. With --engine: where it writes rounds, a folder that all its machines have.",
+)
 @click.option("--progress/--no-progress", default=None, help="Show how far the run is.  [default: on a terminal]")
 @click.option(
     "-o",
@@ -150,16 +155,22 @@ def run_command(
     says, as in -e 'rain=yes'; -q names variables.
 
     With --engine the program runs there: DIR/RELATION.parquet of --facts is read by the engine, and --output
-    'DIR/*.parquet' is written by it.
+    'DIR/*.parquet' is written by it. With --spill, and without an engine, such facts and files may be more than the
+    memory holds.
     """
-    from derivable.cli.engine import collected, engine_of, write_frames
+    from derivable.cli.engine import collected, engine_of, write_frames, write_spilled
 
     wants_worlds, wants_proofs = most_probable or samples is not None, bool(why or why_not)
     settings["engine"] = engine_of(engine, remote)
-    if settings["engine"] is None and (settings["partitions"] is not None or settings["spill"] is not None):
-        raise click.UsageError("--partitions and --spill go with --engine.")
-    if settings["engine"] is not None and (wants_worlds or wants_proofs):
-        raise click.UsageError("--engine excludes --most-probable, --samples, --why and --why-not.")
+    on_engine = settings["engine"] is not None
+    in_partitions = on_engine or settings["spill"] is not None
+    if settings["partitions"] is not None and not on_engine:
+        raise click.UsageError("--partitions goes with --engine.")
+    if in_partitions and (wants_worlds or wants_proofs):
+        option = "--engine" if on_engine else "--spill"
+        raise click.UsageError(f"{option} excludes --most-probable, --samples, --why and --why-not.")
+    if in_partitions and not on_engine and output is not None and not output.endswith("*.parquet"):
+        raise click.UsageError("--spill writes --output 'DIR/*.parquet'.")
     if (most_probable and samples is not None) or (over and not most_probable):
         raise click.UsageError("--most-probable and --samples exclude each other, and --over goes with the first.")
     if settings["approximate"] is None:
@@ -198,7 +209,7 @@ def run_command(
     # Before the run, which may take long.
     files = _files_of_queries(program, file, output, allow_files)
     limits = {name: settings[name] for name in ("time_limit", "memory_limit", "tuple_limit")}
-    inputs = facts_of(program, facts, limits, settings["progress"], settings["engine"] is not None)
+    inputs = facts_of(program, facts, limits, settings["progress"], in_partitions)
     if wants_worlds:
         from derivable.cli.worlds import write_worlds
 
@@ -213,14 +224,19 @@ def run_command(
         return
     names = [name for name in database if shown is None or name in shown]
     shown_as = getattr(program, "shown", None)
-    if settings["engine"] is not None:
+    if in_partitions:
         if output is not None and output.endswith("*.parquet"):
-            write_frames(database, names, _folder_of(output), _as_file_name)
+            write = write_frames if on_engine else write_spilled
+            write(database, names, _folder_of(output), _as_file_name)
             # Those that queries name are files of this machine.
             _write_files(collected(database, list(files)), files, [], output if files else None)
             return
+        if not (on_engine or files or as_json):
+            for name in names:
+                _write_spilled(name, database[name])
+            return
         database = collected(database, names)
-    if shown_as is None and settings["engine"] is None:
+    if shown_as is None and not in_partitions:
         # Those of ProbLog have a warning for each.
         _note_missing(program, inputs, [name for name in names if not len(database[name])])
     _write_files(database, files, names, output)
@@ -272,7 +288,7 @@ def _run_souffle(
     text, source = text_of(file)
     program = Program.from_souffle(text, source, macros=macros_of(macros), word=word, roots=inside)
     database: Any = program.run(facts=program.read(facts or "."), **settings)
-    if settings["engine"] is not None:
+    if settings["engine"] is not None or settings["spill"] is not None:
         from derivable.cli.engine import collected
 
         database = collected(database, list(database))
@@ -290,9 +306,9 @@ def _run_souffle(
 
 
 def facts_of(
-    program: Any, folder: str | None, limits: dict[str, Any], progress: bool | None, on_engine: bool = False
+    program: Any, folder: str | None, limits: dict[str, Any], progress: bool | None, in_partitions: bool = False
 ) -> dict[str, Any]:
-    """The facts of the files of a folder, none without one; those that an engine reads as paths."""
+    """The facts of the files of a folder, none without one; of a run in partitions those of Parquet as paths."""
     if folder is None:
         return {}
     from derivable.datalog.facts.fact_folders import facts_from
@@ -300,7 +316,7 @@ def facts_of(
 
     relations = {name: r for name, r in program.lowered().relations.items() if not name.startswith("#")}
     there: dict[str, Any] = {}
-    if on_engine:
+    if in_partitions:
         from derivable.cli.engine import engine_facts
 
         there = dict(engine_facts(folder, relations))
@@ -529,6 +545,19 @@ def _write(name: str, view: Any, shown_as: Any = None, bounds: Iterator[str] | N
             facts = [fact + (comment + text if text else "") for fact, text in zip(facts, islice(bounds, len(facts)))]
         facts.append("")
         sys.stdout.write("\n".join(facts))
+
+
+def _write_spilled(name: str, relation: Any) -> None:
+    """Print a relation on disk, a batch of rows at a time; on a terminal its first ones."""
+    views = relation.views()
+    if not sys.stdout.isatty():
+        for view in views:
+            _write(name, view)
+        return
+    first = next(views, relation.collected) if len(relation) else relation.collected
+    _write(name, first)
+    if len(relation) > len(first):
+        click.echo(f"{len(relation):,} in all, in {relation.folder}")
 
 
 def _facts(name: str, relation: str, view: Any, shown_as: Any) -> Iterator[list[str]]:

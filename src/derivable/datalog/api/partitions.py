@@ -154,12 +154,13 @@ class PartitionRun:
         ram = made.ram(narrow=limits.iteration_limit is None, counts_rounds=counts)
         return PartitionRun(partition, ram, facts, **settings)
 
-    def run(self, keys: np.ndarray, rows: Mapping[str, Any]) -> RelationView:
+    def run(self, keys: np.ndarray, rows: Mapping[str, Any], watch: Watch | None = None) -> RelationView:
         """The rows of the output in the partition that owns these keys.
 
-        rows  split relation -> its facts in the partition, as `inputs.taken` hands them on
+        rows   split relation -> its facts in the partition, as `inputs.taken` hands them on
+        watch  of its limits; None for one of those of the run
         """
-        watch = Watch(self.limits, False)
+        watch = Watch(self.limits, False) if watch is None else watch
         return watched(watch, lambda: self._run(keys, rows, watch))
 
     def _run(self, keys: np.ndarray, rows: Mapping[str, Any], watch: Watch) -> RelationView:

@@ -381,9 +381,12 @@ class Program:
                          Delta; outputs stay there (`SparkDatabase`). Every column that the recursion passes on
                          can be a pivot, by which it runs in partitions (`explain("distribution")`)
         partitions       of an engine, which hold the rows of the result; None for as many as it has for joins
-        spill            the folder where an engine writes the rows of recursions that have no pivot, which all of its
-                         machines can read, and where a folder of the run stays; None for a temporary one where the
-                         engine runs on this machine
+        spill            a folder where a folder of the run stays. Without an engine the run goes partition after
+                         partition within the `memory_limit`, half of what the machine has left without one, over facts
+                         that may be paths or patterns of Parquet ("edges/*.parquet"), and writes its outputs there
+                         (`SpilledDatabase`, which reads them a batch at a time). A run that was ended goes on where it
+                         was. With an engine it is where that writes the rows of recursions that have no pivot, which
+                         all of its machines can read; None for a temporary one where the engine runs on this machine
 
         Raises DomainError for evidence that holds in no world, with the item.
 
@@ -414,10 +417,32 @@ class Program:
                 approximate=approximate,
             )
             return database
-        for option, value in (("partitions", partitions), ("spill", spill)):
-            if value is not None:
-                hint = f'name the engine, such as engine="sail", or leave out {option}'
-                raise UnsupportedError(f"a run on one machine takes no {option}", hint=hint)
+        if partitions is not None:
+            hint = 'name the engine, such as engine="sail", or leave out partitions'
+            raise UnsupportedError("a run on one machine takes no partitions", hint=hint)
+        if spill is not None:
+            from derivable.datalog.api.spilled import run_on_disk
+
+            on_disk: Any = run_on_disk(
+                self,
+                facts,
+                provenance,
+                spill,
+                memory_limit=memory_limit,
+                time_limit=time_limit,
+                progress=progress,
+                k=k,
+                iteration_limit=iteration_limit,
+                round_limit=round_limit,
+                tuple_limit=tuple_limit,
+                keep=keep,
+                stop_at_goal=stop_at_goal,
+                device=device,
+                evidence=evidence,
+                seed=seed,
+                approximate=approximate,
+            )
+            return on_disk
         from derivable.datalog.api.program_run import ProgramRun
         from derivable.datalog.run.limits import Watch, checked_limits, watched
 

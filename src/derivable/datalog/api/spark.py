@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ from derivable.core.arguments import integer
 from derivable.core.diagnostics import BindingError, DomainError, LimitError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
-from derivable.datalog.api.partitions import Distribution, PartitionRun, RoundPlan, size_of, source_of
+from derivable.datalog.api.distributed_run import DistributedRun
+from derivable.datalog.api.partitions import RoundPlan, size_of, source_of
 from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.api.spark_rounds import Rounds
 from derivable.datalog.api.spark_task import KEY, KEYS, SOURCE, Task, function_of
@@ -30,28 +30,26 @@ from derivable.datalog.distribution.frames import (
     read_frame,
     result_type,
     schema_text,
+    types_of,
 )
 from derivable.datalog.distribution.partition import Partition
 from derivable.datalog.distribution.round_sql import TAGS
 from derivable.datalog.distribution.session import session_errors, session_of
-from derivable.datalog.facts.fact_files import read_facts
-from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
-from derivable.datalog.facts.load import checked_words, known_relation, load_relation
+from derivable.datalog.facts.load import known_relation, load_relation
 from derivable.datalog.facts.program_facts import load_program_facts
-from derivable.datalog.facts.store import FactStore, new_store
+from derivable.datalog.facts.store import new_store
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.run.limits import Limits, checked_limits
-from derivable.datalog.tables.storage import Table
-from derivable.datalog.tags.provenance import proofs_kept, provenance_of
 from derivable.device.cpu.threads import available_cores
 
 if TYPE_CHECKING:
-    from derivable.datalog.api.plan import Plan
     from derivable.datalog.api.program import Program
 
 # Keys for each partition of an engine, so that those that hash alike are few.
 _KEYS_EACH = 8
+# The engine's types of tags, by the kind of theirs.
+_TAG_TYPES = {"f": "DOUBLE", "i": "BIGINT", "b": "BOOLEAN"}
 # How tags of a row that follows in several partitions are added up, by the name of the semiring: an aggregate of the
 # engine, and SQL of what becomes of it.
 _PLUS = {
@@ -167,11 +165,8 @@ class SparkRelation(Mapping):
         return f"SparkRelation({self.name}: {self._run.schema(self.name)})"
 
 
-class SparkRun:
-    """A program on an engine, over facts some of which the engine has.
-
-    frames  relation -> its facts there; of the others, `local`, every partition gets all
-    """
+class SparkRun(DistributedRun):
+    """A program on an engine, over facts some of which the engine has."""
 
     def __init__(
         self,
@@ -187,7 +182,7 @@ class SparkRun:
     ):
         self.session = session_of(engine)
         self.partitions: int = partitions or self._default_partitions(engine)
-        self.compatible = program.compatible
+        self.num_keys = _KEYS_EACH * self.partitions
         self.spill = None if spill is None else os.fspath(spill)
         raw = {name: read_frame(name, rows, self.session) for name, rows in facts.items() if is_frame(rows)}
         for name in raw:
@@ -195,17 +190,11 @@ class SparkRun:
             known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
         local = taken({name: rows for name, rows in facts.items() if name not in raw})
         with session_errors("the facts"):
-            self.plan: Plan = program._plan_for({**local, **{name: example(frame) for name, frame in raw.items()}})
-        relations = self.plan.rules.relations
-        self.frames = {name: frame_of(relations[name], frame) for name, frame in raw.items()}
-        store = new_store(self.plan.rules)
-        self.local = {name: self._checked(name, rows, store) for name, rows in local.items()}
-        self.provenance = self._default(store) if provenance is None else provenance
-        self.record = provenance_of(self.provenance)
-        self.k = proofs_kept(provenance, self.record, k)
-        self.limits = limits
-        self.name = self.provenance if isinstance(self.provenance, str) else self.record.name
-        self.distribution = Distribution.of(self.plan, facts, dict.fromkeys(self.frames), self.provenance)
+            types = {name: types_of(frame) for name, frame in raw.items()}
+        plan = program._plan_for({**local, **{name: example(of) for name, of in types.items()}})
+        relations = plan.rules.relations
+        frames = {name: frame_of(relations[name], frame, types[name]) for name, frame in raw.items()}
+        self._begin(program, plan, frames, local, provenance, k, limits)
         self._collected: dict[str, Columns] = {}
         self._schemas: dict[str, dict[str, str]] = {}
 
@@ -216,21 +205,6 @@ class SparkRun:
         with session_errors("the session"):
             return int(self.session.conf.get("spark.sql.shuffle.partitions", "200"))
 
-    def _checked(self, name: str, rows: Any, store: FactStore) -> Any:
-        """Facts of this process, in a form that other machines can have; they are loaded into a store to be checked."""
-        rules = self.plan.rules
-        relation = known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
-        if isinstance(rows, os.PathLike):
-            form = rows.form if isinstance(rows, FactFile) else AS_IT_IS
-            rows = read_facts(rows, name, relation.types, relation.column_names, form, None)
-        load_relation(relation, rows, store)
-        return rows
-
-    def _default(self, store: FactStore) -> str:
-        """The provenance that the facts need, those here, which the store has, and those of the engine."""
-        has_tags = bool(store.random.probabilities) or any(frame.tag is not None for frame in self.frames.values())
-        return "exact" if has_tags or self.plan.is_uncertain else "unit"
-
     def explain(self) -> str:
         sizes: dict[str, int | None] = {name: size_of(rows) for name, rows in self.local.items()}
         for name, frame in self.frames.items():
@@ -239,12 +213,12 @@ class SparkRun:
                 if isinstance(plan, Partition) and source_of(self.distribution.rules, name) in plan.whole:
                     # Too many for all partitions: this text says why they would need them.
                     with contextlib.suppress(LimitError):
-                        sizes[name] = size_of(self._whole(name, frame))
+                        sizes[name] = size_of(self.whole(name, frame))
         return self.distribution.text(sizes)
 
     # Facts
 
-    def _whole(self, name: str, frame: Frame) -> Columns:
+    def whole(self, name: str, frame: Frame) -> Columns:
         """Facts that all partitions need, which are collected here once."""
         if name not in self._collected:
             most = policy().broadcast_bytes // (8 * max(1, len(frame.names)))
@@ -255,15 +229,9 @@ class SparkRun:
                     f"every partition needs all facts of `{name}`, which are more than {most:,} rows",
                     hint='`explain("distribution")` says why; give the relations a column that all atoms share',
                 )
-            rows = taken({name: table.rename_columns(self._labels(name, frame))})[name]
-            self._collected[name] = self._checked(name, rows, new_store(self.plan.rules))
+            rows = taken({name: table.rename_columns(frame.labels(self.plan.rules.relations[name]))})[name]
+            self._collected[name] = self.checked(name, rows, new_store(self.plan.rules))
         return self._collected[name]
-
-    def _labels(self, name: str, frame: Frame) -> list[str]:
-        """What `inputs.taken` takes the columns for: those of the relation by their declared names, and the tags."""
-        declared = self.plan.rules.relations[name].column_names or (None,) * len(frame.columns)
-        labels = [label or f"column_{c}" for c, label in enumerate(declared)]
-        return labels if frame.tag is None else [*labels, FreshNames(labels)("tag")]
 
     # Results
 
@@ -289,61 +257,22 @@ class SparkRun:
         if output not in self._schemas:
             planned = self._planned(output)
             relation, fresh = self.plan.rules.relations[output], FreshNames()
-            titles = self.plan.titles.get(output) or (None,) * len(relation.types)
-            names = [fresh(title or f"column_{c}") for c, title in enumerate(titles)]
+            names = self.column_names(output, fresh)
             columns = {name: result_type(relation, c) for c, name in enumerate(names)}
             is_partitioned = isinstance(planned, Partition)
-            kind = self._tag_type(output, planned) if is_partitioned else None if self.record is boolean else "DOUBLE"
+            kind = self.tag_type(planned) if is_partitioned else None if self.record is boolean else np.dtype("f8")
             if kind is not None:
-                columns[fresh("tag")] = kind
+                columns[fresh("tag")] = _TAG_TYPES[kind.kind]
             self._schemas[output] = columns or {fresh("holds"): "BOOLEAN"}
         return self._schemas[output]
-
-    def _tag_type(self, output: str, partition: Partition) -> str | None:
-        """The engine's type of tags, None without any."""
-        if self.record is boolean:
-            return None
-        # Without facts and rules tags have the type that they have.
-        empty = replace(partition, rules=replace(partition.rules, facts=(), rules=()), owners={})
-        tags = self._run(empty, {}).run(np.empty(0, np.int64), {}).tags
-        kinds = {"f": "DOUBLE", "i": "BIGINT", "u": "BIGINT", "b": "BOOLEAN"}
-        kind = None if tags is None else "BIGINT" if self.record.name == "counting" else kinds.get(tags.dtype.kind)
-        if tags is not None and kind is None:
-            raise UnsupportedError(
-                f"tags of {self.name} are no columns of numbers, which the engine has", hint="leave out the engine"
-            )
-        return kind
-
-    def _run(self, partition: Partition, facts: Mapping[str, Any]) -> PartitionRun:
-        return PartitionRun.of(
-            self.plan,
-            partition,
-            facts,
-            provenance=self.provenance,
-            k=self.k,
-            limits=self.limits,
-            num_keys=self._num_keys,
-            compatible=self.compatible,
-        )
-
-    @property
-    def _num_keys(self) -> int:
-        return _KEYS_EACH * self.partitions
 
     def frame_of(self, output: str) -> Any:
         """The DataFrame of an output."""
         partition, columns = self._planned(output), self.schema(output)
         if isinstance(partition, RoundPlan):
             return self._in_rounds(partition, output, columns)
-        rules = self.distribution.rules
-        names = {source_of(rules, name): name for name in (*self.frames, *self.local)}
-        facts = {}
-        for source in partition.whole:
-            name = names.get(source)
-            if name is not None:
-                facts[source] = self.local[name] if name in self.local else self._whole(name, self.frames[name])
-        sources, rows = self._rows(partition, names)
-        task = Task(self._run(partition, facts), sources, tuple(columns))
+        sources, rows = self._rows(partition, self.sources)
+        task = Task(self.partition_run(partition, self.whole_facts(partition)), sources, tuple(columns))
         with session_errors(f"`{output}`"):
             result = rows.mapInArrow(function_of(task), schema_text(columns))
             return self._merged(result, columns) if partition.is_scattered else result
@@ -370,7 +299,7 @@ class SparkRun:
     def _rows(self, partition: Partition, names: Mapping[str, str]) -> tuple[dict, Any]:
         """What partitions get: the sources of a `Task`, and a DataFrame of keys and of rows of these."""
         with session_errors("the session"):
-            count, parts = (1, 1) if partition.reason else (self._num_keys, self.partitions)
+            count, parts = (1, 1) if partition.reason else (self.num_keys, self.partitions)
             keys = self.session.range(0, count, 1, parts).selectExpr(f"id AS {KEY}")
             if not partition.split:
                 return {}, keys
@@ -379,16 +308,16 @@ class SparkRun:
             for number, (relation, version) in enumerate(partition.split.items()):
                 name = names[version.relation]
                 frame = self.frames[name]
-                types = {field.name: field.dataType.simpleString() for field in frame.frame.schema.fields}
+                types = types_of(frame.frame)
                 columns = [f"source_{number}_{c}" for c in range(len(frame.names))]
                 nulls |= {c: f"CAST(NULL AS {types[title]}) AS {c}" for c, title in zip(columns, frame.names)}
-                sources[relation] = tuple(zip(columns, self._labels(name, frame)))
+                sources[relation] = tuple(zip(columns, frame.labels(self.plan.rules.relations[name])))
             rows = keys.selectExpr(KEY, f"{KEYS} AS {SOURCE}", *nulls.values())
             for number, (relation, version) in enumerate(partition.split.items()):
                 frame = self.frames[names[version.relation]]
                 assert version.column is not None
                 t = partition.rules.relations[relation].types[version.column]
-                key = key_expression(frame.columns[version.column], t, self._num_keys)
+                key = key_expression(frame.columns[version.column], t, self.num_keys)
                 columns = [column for column, _ in sources[relation]]
                 filled = nulls | {c: f"{quoted(title)} AS {c}" for c, title in zip(columns, frame.names)}
                 rows = rows.unionAll(
@@ -404,20 +333,6 @@ class SparkRun:
         aggregate, after = _PLUS[self.record.name]
         grouped = rows.groupBy(*map(quoted, names)).agg({tag: aggregate}).toDF(*columns)
         return grouped.selectExpr(*map(quoted, names), f"{after.format(quoted(tag))} AS {quoted(tag)}")
-
-    def view(self, output: str, table: Any) -> RelationView:
-        """The rows of an output, from a table of Arrow with its columns."""
-        relation = replace(self.plan.rules.relations[output], column_names=())
-        store = new_store(self.plan.rules)
-        columns = taken({output: table})[output]
-        width = len(relation.types)
-        distinct = Table(output, relation.types)
-        numbers = distinct.insert(checked_words(relation, columns.arrays[:width], store.symbols), table.num_rows)
-        tags = None
-        if self.record is not boolean:
-            tags = np.empty(distinct.size, columns.arrays[width].dtype)
-            tags[numbers] = columns.arrays[width]
-        return RelationView(distinct, tags, store.symbols, self.plan.titles.get(output))
 
 
 def run_on_engine(

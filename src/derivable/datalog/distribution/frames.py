@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import BindingError, TypeMismatchError
+from derivable.core.names import FreshNames
 from derivable.datalog.distribution.keys import FACTOR, PRIME, is_text
 from derivable.datalog.distribution.session import session_errors
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
@@ -49,6 +50,12 @@ class Frame:
     @property
     def names(self) -> tuple[str, ...]:
         return self.columns if self.tag is None else (*self.columns, self.tag)
+
+    def labels(self, relation: Relation) -> list[str]:
+        """What `inputs.taken` takes the columns for: those of the relation by their declared names, and the tags."""
+        declared = relation.column_names or (None,) * len(self.columns)
+        labels = [label or f"column_{c}" for c, label in enumerate(declared)]
+        return labels if self.tag is None else [*labels, FreshNames(labels)("tag")]
 
 
 def is_frame(facts: Any) -> bool:
@@ -89,15 +96,20 @@ def _format_of(path: str) -> str | None:
     return "delta" if "://" not in path and (Path(path) / "_delta_log").is_dir() else "parquet"
 
 
-def frame_of(relation: Relation, frame: Any) -> Frame:
+def types_of(frame: Any) -> dict[str, str]:
+    """Column of a DataFrame -> its type, as the engine calls it."""
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+
+def frame_of(relation: Relation, frame: Any, types: Mapping[str, str]) -> Frame:
     """The columns of a DataFrame that are those of a relation: by name where these are the declared ones, whatever
     others there are, else in order. One more, `tag` or `probability`, has the tags.
+
+    types  of its columns, as Spark calls them
 
     Raises BindingError for missing columns, TypeMismatchError for columns of another type.
     """
     what = f"facts for `{relation.name}`"
-    with session_errors(what):
-        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     names, width = list(types), len(relation.types)
     tags = [name for name in names if name in TAG_NAMES and name not in relation.column_names]
     tag = tags[-1] if tags and len(names) > width else None
@@ -148,11 +160,11 @@ def _fits(engine_type: str, t: ValueType) -> bool:
     return t.family == "datetime" and base in _MOMENTS
 
 
-def example(frame: Any) -> Columns:
+def example(types: Mapping[str, str]) -> Columns:
     """No facts, with the types of a DataFrame's columns, for what infers types from facts."""
     arrays: list[np.ndarray | Texts] = []
-    for field in frame.schema.fields:
-        base = field.dataType.simpleString().partition("(")[0]
+    for kind in types.values():
+        base = kind.partition("(")[0]
         if base in _TEXTS:
             arrays.append(Texts([]))
         elif base in _MOMENTS:
@@ -160,7 +172,7 @@ def example(frame: Any) -> Columns:
         else:
             kinds = {**_INTEGERS, **_FLOATS, "boolean": "?", "decimal": "f8"}
             arrays.append(np.empty(0, kinds.get(base, "O")))
-    return Columns(tuple(frame.columns), tuple(arrays))
+    return Columns(tuple(types), tuple(arrays))
 
 
 def quoted(name: str) -> str:
