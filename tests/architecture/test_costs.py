@@ -45,6 +45,7 @@ LAYOUT = {
     "fused/kernel_plan.py": {"MOST_LOOPS"},
     "kernels/device_bits.py": {"BITS", "COLUMNS", "PACKED", "ROWS", "WORDS"},
     "kernels/device_proofs.py": {"LONG", "LOOKED_AT", "PIECE", "_FLIPPED"},
+    "kernels/fields.py": {"MINUS", "NEWLINE", "NINE", "RETURN", "ZERO", "_DIGITS"},
     "kernels/multi_block_fold.py": {"LOST", "WANTED_SLOTS", "WANTED_SPAN"},
     "kernels/proof_form.py": {"CHOICE", "ENDLESS", "MOST_WORDS"},
     "kernels/proofs.py": {"IMPOSSIBLE", "LONG", "MOST", "MOST_PAIRS", "ONE", "ZERO"},

@@ -95,12 +95,12 @@ def _read_into(place: Path, allocate: Callable[[int], Any]) -> bytes | memoryvie
 
 def _in_parts(stream: IO[bytes], look: Callable[[], Any]) -> bytes:
     """All of a stream, with looks at the limits."""
-    content = io.BytesIO()
     with stream:
+        parts = []
         while part := stream.read(_PART):
-            content.write(part)
+            parts.append(part)
             look()
-    return content.getvalue()  # without a copy
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _decompressed(path: str | os.PathLike, read: Callable[[], Any], look: Callable[[], Any] | None) -> Any:

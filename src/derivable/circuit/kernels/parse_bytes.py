@@ -18,7 +18,8 @@ import numpy as np
 
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE
 from derivable.device.cpu.built_kernels import kernel
-from derivable.device.cpu.places import eight_bytes, item, pointer, trailing_zeros
+from derivable.device.cpu.digits import ZEROS, bits_of_digits, number_of_digits
+from derivable.device.cpu.places import eight_bytes, item, pointer
 
 OK = 0
 EXPECTED_NUMBER = 1  # a token that is not an integer
@@ -42,9 +43,6 @@ NEW_ID, PLACE, SIGNED, VARIABLE, COUNT, PAIRS, ONE_PAIR = range(1, 8)
 
 NEWLINE, RETURN, SPACE, TAB, MINUS, ZERO, NINE = 10, 13, 32, 9, 45, 48, 57
 LIMIT = 2**31 - 1
-_ZEROS = np.uint64(0x3030303030303030)
-_BELOW_TOP = np.uint64(0x4646464646464646)  # takes bytes above the nine to 128 and more
-_TOPS = np.uint64(0x8080808080808080)
 
 
 @kernel
@@ -126,22 +124,12 @@ def plain_number(data, stop, position) -> tuple[Any, Any]:
         return np.int64(-1), np.int64(0)
     negative = data[position + 1] == MINUS
     start = position + 1 + negative
-    word = eight_bytes(data, start)
-    # The top bit of each byte that is no digit; a carry out of one reaches only bytes behind it.
-    other = ((word + _BELOW_TOP) | (word - _ZEROS)) & _TOPS
-    digits = trailing_zeros(other) >> 3
-    if digits == 0 or digits == 8:
+    digits = eight_bytes(data, start) - ZEROS
+    bits = bits_of_digits(digits)
+    if bits < 8 or bits > 56 or ((digits >> np.uint64(bits)) + np.uint64(ZERO)) & np.uint64(255) > np.uint64(SPACE):
         return np.int64(-1), np.int64(0)
-    shift = np.uint64(8 * digits)
-    if (word >> shift) & np.uint64(255) > np.uint64(SPACE):
-        return np.int64(-1), np.int64(0)
-    # Digits to the end, zeros before them; then neighbours are joined: ones, pairs, fours.
-    word = (word - _ZEROS) << (np.uint64(64) - shift)
-    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
-    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
-    word = word * np.uint64(10000) + (word >> np.uint64(32))
-    value = np.int64(word & np.uint64(0xFFFFFFFF))
-    return start + digits, -value if negative else value
+    value = number_of_digits(digits, bits)
+    return start + (bits >> 3), -value if negative else value
 
 
 @kernel

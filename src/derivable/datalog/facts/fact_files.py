@@ -8,8 +8,9 @@
 Text files may be gzipped. A file with one column more than its relation has the probability of each fact in its first
 column, or in the column named `tag` or `probability`. `headers` says when the first line is a header.
 
-Arrow reads the text. Where it refuses something, the file is read again line by line: what is wrong is then said with
-its line and column, and what Arrow is too strict for (spaces before a quote, say) is taken.
+A kernel reads integers and texts without quotes, and Arrow what is not as plain. Where it refuses something, the file
+is read again line by line: what is wrong is then said with its line and column, and what Arrow is too strict for
+(spaces before a quote, say) is taken.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ from derivable.datalog.facts.file_forms import (
     quoted,
     separation,
     span_in,
+    with_newlines,
 )
 from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint, is_string
+from derivable.datalog.facts.plain_fields import num_lines, plain_columns
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
@@ -145,7 +148,7 @@ def read_facts(
         return _from_columns(place, target, look)
     file = _text(place, form, look)
     is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
-    found = None if not is_plain else _by_arrow(file, target)
+    found = None if not is_plain else _by_columns(file, target)
     found = _by_lines(file, target) if found is None else found
 
     def line_of(row: int) -> dict[str, Any]:
@@ -193,7 +196,7 @@ def _text(place: Path, form: FileForm, look: Callable[..., Any] | None = None) -
     data = read_bytes(place, look)
     if look is not None:
         # One line may be a header.
-        look(max(0, data.count(b"\n") - 1))
+        look(max(0, num_lines(data) - 1))
     return _text_of(data, place, form)
 
 
@@ -206,7 +209,8 @@ def _text_of(data: bytes, place: Path, form: FileForm) -> FileText:
 
 def _tabbed(data: bytes, comments: bool) -> bytes:
     """Data with tabs between columns; lines stay where they are."""
-    data = data.replace(b"\r\n", b"\n")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
     if comments and b"#" in data:
         data = re.sub(rb"(?m)^#.*$", b"", data)
     if b"\t" not in data:
@@ -215,11 +219,11 @@ def _tabbed(data: bytes, comments: bool) -> bytes:
     return data
 
 
-# By Arrow
+# By columns
 
 
-def _by_arrow(file: FileText, target: Target) -> Columns | None:
-    """The columns if Arrow takes the file as it is; None if it is small or Arrow refuses something."""
+def _by_columns(file: FileText, target: Target) -> Columns | None:
+    """The columns if a kernel or Arrow takes the file as it is; None if it is small or Arrow refuses something."""
     data, delimiter, is_csv = file.data, file.delimiter, file.is_csv
     # Nothing of the data, which may be large, is copied but its first line.
     start = next((at for at, byte in enumerate(data) if byte not in b"\n\r"), len(data))
@@ -237,25 +241,31 @@ def _by_arrow(file: FileText, target: Target) -> Columns | None:
         or (is_csv and has_texts and f"{delimiter} ".encode() in data)
     ):
         return None
-    with whole_import():
-        import pyarrow as arrow
-        from pyarrow import csv as arrow_csv
-
-    of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
-    of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
     try:
         header = is_header(names, target, file)
         tag, places = places_of(names if header else None, len(names), target)
     except ParseError:
         # Where it is wrong is said line by line.
         return None
+    labels = [str(i) for i in range(len(names))]
+    if tag is None and "\r" not in first[:-1] and not (is_csv and b'"' in data):
+        begin = start if not header else len(data) if end < 0 else end
+        of_columns = dict(zip(places, target.types))
+        columns = plain_columns(data, begin, delimiter, [of_columns[i] for i in range(len(names))])
+        if columns is not None:
+            return Columns(tuple(labels), tuple(columns[i] for i in places))
+    with whole_import():
+        import pyarrow as arrow
+        from pyarrow import csv as arrow_csv
+
+    of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
+    of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
     wanted = {
         place: (of_type if t.bits > 32 else of_type | of_small).get(t.family, arrow.string())
         for place, t in zip(places, target.types)
     }
     if tag is not None:
         wanted[tag] = arrow.float64()
-    labels = [str(i) for i in range(len(names))]
     try:
         table = arrow_csv.read_csv(
             arrow.BufferReader(data),
@@ -449,8 +459,9 @@ def _columns(
         probabilities = np.array([_tag(row[tag], text, line, target) for row, line in zip(rows, lines)])
 
     def place(row: int) -> dict[str, Any]:
-        span = span_in(text, lines[row], "" if tag is None else rows[row][tag])
-        return {"source": target.source, "text": text, "span": span}
+        shown = with_newlines(text)
+        span = span_in(shown, lines[row], "" if tag is None else rows[row][tag])
+        return {"source": target.source, "text": shown, "span": span}
 
     return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows), place=place)
 

@@ -131,7 +131,13 @@ def file_error(
     """The error of a line of a file, or of a value in it."""
     if not text:
         return ParseError(message, source=target.source, hint=hint)
+    text = with_newlines(text)
     return ParseError(message, source=target.source, text=text, span=span_in(text, line, value), hint=hint)
+
+
+def with_newlines(text: str) -> str:
+    """A text for messages, whose lines are those that the csv module counts: a return ends one too."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def span_in(text: str, line: int, value: str = "") -> Span:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,14 @@ from derivable.core.files import read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.roots import Roots
 from derivable.datalog.facts.file_forms import span_in
+from derivable.datalog.facts.inputs import Columns, Texts
+from derivable.datalog.facts.plain_fields import plain_columns
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.load import Loaded
+from derivable.datalog.souffle.types import WORDS
 from derivable.datalog.souffle.values import NoValueError, Values
 from derivable.datalog.values.terms import Entity
+from derivable.datalog.values.values import TYPES
 
 _OPTIONS = {
     "input": ("IO", "filename", "name", "delimiter", "rfc4180", "columns", "headers", "compress", "dbname", "format"),
@@ -87,8 +91,13 @@ def read_inputs(loaded: Loaded, folder: str | os.PathLike, roots: Roots) -> dict
 
 
 def _together(parts: list[Any]) -> list[tuple]:
-    rows = (part if isinstance(part, list) else zip(*(column.to_pylist() for column in part.columns)) for part in parts)
-    return list(chain.from_iterable(rows))
+    return list(chain.from_iterable(map(_rows, parts)))
+
+
+def _rows(part: Any) -> Iterable[tuple]:
+    if isinstance(part, Columns):
+        return zip(*(a.texts.decoded() if isinstance(a, Texts) else a.tolist() for a in part.arrays))  # type: ignore[union-attr]
+    return part if isinstance(part, list) else zip(*(column.to_pylist() for column in part.columns))
 
 
 def _facts(options: Options, values: Values, folder: Path, roots: Roots) -> Any:
@@ -137,10 +146,10 @@ class _Lines:
     def facts(self) -> Any:
         if not self.types:
             return [()] if self.data.strip() else []
-        return self.by_arrow() or self.by_line()
+        return self.by_columns() or self.by_line()
 
-    def by_arrow(self) -> Any:
-        """A table that Arrow has read; None where it cannot, or an error of its would not say where."""
+    def by_columns(self) -> Any:
+        """Columns that a kernel has read, or a table of Arrow's; None where an error of theirs would not say where."""
         options, data = self.options, self.data
         if len(options.delimiter) != 1 or not all(
             t in self.values.limits or t in ("float", "symbol") for t in self.types
@@ -150,14 +159,11 @@ class _Lines:
             return None
         if not data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
             return None
-        with whole_import():
-            import pyarrow as arrow
-            from pyarrow import csv
-        first, _, rest = data.partition(b"\n")
-        if options.has_header:
-            data, first = rest, rest.partition(b"\n")[0]
-        if not data:
+        start = data.find(b"\n") + 1 if options.has_header else 0
+        if start == len(data) or (options.has_header and not start):
             return None
+        end = data.find(b"\n", start)
+        first = data[start : len(data) if end < 0 else end]
         width = first.count(options.delimiter.encode()) + 1
         if options.is_rfc and b'"' in data:
             if b'\n"' not in data and b'"\n' not in data and b'"' in first:
@@ -166,6 +172,16 @@ class _Lines:
         if width <= max(self.places):
             return None
         names = [str(i) for i in range(width)]
+        if sorted(self.places) == [*range(width)] and not (options.is_rfc and b'"' in data):
+            words = WORDS[self.values.bits]
+            of_places = {place: TYPES[words[t]] for place, t in zip(self.places, self.types)}
+            types = [of_places[place] for place in range(width)]
+            columns = plain_columns(data, start, options.delimiter, types, has_blanks=False)
+            if columns is not None:
+                return Columns(tuple(names), tuple(columns[place] for place in self.places))
+        with whole_import():
+            import pyarrow as arrow
+            from pyarrow import csv
         kinds = {"symbol": arrow.string()}
         for t in ("number", "unsigned", "float"):
             prefix = {"number": "int", "unsigned": "uint", "float": "float"}[t]
@@ -173,7 +189,7 @@ class _Lines:
         wanted = [names[place] for place in self.places]
         try:
             return csv.read_csv(
-                arrow.BufferReader(data),
+                arrow.BufferReader(memoryview(data)[start:]),
                 read_options=csv.ReadOptions(column_names=names),
                 parse_options=csv.ParseOptions(
                     delimiter=options.delimiter,

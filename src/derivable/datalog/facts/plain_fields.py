@@ -1,0 +1,76 @@
+"""Files of text in columns whose fields are plain, integers and texts without quotes, read by a kernel.
+
+What is not plain Arrow reads, or lines of Python do, which say what is wrong and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from derivable.datalog.facts.inputs import Texts
+from derivable.datalog.kernels import fields as kernels
+from derivable.datalog.policy.costs import policy
+from derivable.datalog.values.text_arena import Encoded
+from derivable.datalog.values.values import ValueType
+from derivable.device.cpu.memory import empty
+
+_NUMBERS = ("signed", "unsigned")
+
+
+def num_lines(data: bytes) -> int:
+    """The ends of lines in some bytes."""
+    view, size = np.frombuffer(data, np.uint8), policy().chunk
+    # A part and what is compared with it stay in cache.
+    is_end = np.empty(min(len(view), size), bool)
+    count = 0
+    for start in range(0, len(view), size):
+        part = view[start : start + size]
+        count += int(np.count_nonzero(np.equal(part, kernels.NEWLINE, out=is_end[: len(part)])))
+    return count
+
+
+def plain_columns(
+    data: bytes, start: int, delimiter: str, types: Sequence[ValueType], has_blanks: bool = True
+) -> list[np.ndarray | Texts] | None:
+    """The columns of a file in which nothing is quoted; None if some fields are not plain.
+
+    start       the byte from which on there are facts
+    types       of the columns in the order of the file
+    has_blanks  whether blank lines are left out
+    """
+    has_numbers = [t.family in _NUMBERS for t in types]
+    others = {t.family for t, is_number in zip(types, has_numbers) if not is_number}
+    # The delimiter is one byte and in no number; whether other bytes are texts is looked at by others.
+    is_plain = delimiter.isascii() and not delimiter.isdigit() and delimiter not in "-\r\n"
+    if others & {"float", "bool"} or not is_plain or (others and not data.isascii()):
+        return None
+    kinds = [
+        kernels.TEXT if not is_number else kernels.SHORT if t.bits <= 32 else kernels.LONG
+        for t, is_number in zip(types, has_numbers)
+    ]
+    most = num_lines(data) + 1
+    # A column of texts has two planes: where they start, and where they stop.
+    planes = np.cumsum([0, *(1 + (kind == kernels.TEXT) for kind in kinds)])
+    words = empty(int(planes[-1]) * most, np.int64)
+    halves = words.view(np.int32)
+    starts = planes[:-1] * np.where(np.array(kinds) == kernels.SHORT, 2 * most, most)
+    places = np.concatenate([starts, starts + most]).astype(np.int64)
+    content = np.frombuffer(data, np.uint8)
+    count = kernels.read_fields(
+        content, start, ord(delimiter), has_blanks, most, np.array(kinds, np.int64), places, halves, words
+    )
+    if count < 0:
+        return None
+    columns: list[np.ndarray | Texts] = []
+    for t, kind, begin in zip(types, kinds, starts.tolist()):
+        column = (halves if kind == kernels.SHORT else words)[begin : begin + count]
+        if kind == kernels.TEXT:
+            columns.append(Texts(Encoded(content, column, words[begin + most : begin + most + count])))
+            continue
+        low, high = t.limits
+        if count and not (low <= int(column.min()) and int(column.max()) <= high):
+            return None
+        columns.append(column if t.family == "signed" else column.view(f"u{column.itemsize}"))
+    return columns

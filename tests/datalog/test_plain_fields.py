@@ -1,0 +1,163 @@
+"""Files of plain fields, which a kernel reads, beside Python's own numbers and what Arrow and lines say of the same."""
+
+import random
+
+import numpy as np
+import pytest
+
+import derivable as dv
+from derivable.core.diagnostics import DerivableError, ParseError
+from derivable.datalog.facts import fact_files
+from derivable.datalog.facts.fact_files import read_facts
+from derivable.datalog.facts.inputs import Texts
+from derivable.datalog.policy.costs import under
+from derivable.datalog.souffle import read as souffle_files
+from derivable.datalog.values.values import TYPES
+
+KINDS = ("i8", "u8", "i16", "i32", "u32", "i64", "u64", "usize", "String", "char")
+FORMS = (("\t", ".facts"), ("\t", ".tsv"), (",", ".csv"), (" ", ".facts"), ("\t", ".txt"))
+TEXTS = ("a", "bc", "", "x y", " z", "é", "12", "a longer text", "\x01b", '"q"', "#")
+ODD = (
+    *("", "+5", "007", "-0", "-", "--1", "1.0", "1e3", " 4", "4 ", "0x1F", "99999999999", "1234567890123456789"),
+    *("12345678901234567890", "NaN", "null", "1_0", "１", "\t", "\r", "\n", "\r\n", '"', '""', "\0", "#c", ",", " "),
+)
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """What the kernel gave for each file."""
+    results = []
+    plain = fact_files.plain_columns
+
+    def noted(*arguments):
+        results.append(plain(*arguments))
+        return results[-1]
+
+    monkeypatch.setattr(fact_files, "plain_columns", noted)
+    return results
+
+
+def read(path, kinds):
+    """Values by column, or the text of the error."""
+
+    def values(array):
+        if not isinstance(array, Texts):
+            return array.tolist()
+        texts = array.texts if isinstance(array.texts, list) else array.texts.decoded()
+        return texts if array.places is None else [texts[i] for i in array.places.tolist()]
+
+    try:
+        with under(line_bytes=0):
+            columns = read_facts(path, "r", [TYPES[kind] for kind in kinds])
+    except DerivableError as error:
+        return str(error)
+    tags = columns.probabilities
+    return [*map(values, columns.arrays)], None if tags is None else tags.tolist()
+
+
+def drawn_field(draw, kind):
+    if kind == "char" or (kind == "String" and draw.random() < 0.3):
+        return draw.choice("abcxyz")
+    if kind == "String":
+        return draw.choice(TEXTS)
+    low, high = TYPES[kind].limits
+    size = 10 ** draw.randint(1, 20)
+    return str(draw.choice([low, high, draw.randint(max(low, -size), min(high, size))]))
+
+
+def drawn_file(draw, kinds, delimiter):
+    end = draw.choice(["\n", "\n", "\r\n"])
+    lines = [delimiter.join(drawn_field(draw, kind) for kind in kinds) for _ in range(draw.randint(0, 12))]
+    text = end.join(lines) + draw.choice([end, ""])
+    for _ in range(draw.choice([0, 0, 1, 1, 2])):
+        at, way = draw.randint(0, len(text)), draw.random()
+        piece = draw.choice(ODD) if way < 0.5 else "" if way < 0.8 else chr(draw.randint(0, 255))
+        text = text[:at] + piece + text[at + (way >= 0.5) :]
+    return text.encode()
+
+
+def check_drawn_files(tmp_path, monkeypatch, taken, seed, count):
+    draw, noted = random.Random(seed), fact_files.plain_columns
+    for _ in range(count):
+        kinds = [draw.choice(KINDS) for _ in range(draw.randint(1, 4))]
+        delimiter, ending = draw.choice(FORMS)
+        path = tmp_path / f"r{ending}"
+        path.write_bytes(drawn_file(draw, kinds, delimiter))
+        found = read(path, kinds)
+        monkeypatch.setattr(fact_files, "plain_columns", lambda *_: None)
+        assert found == read(path, kinds), (kinds, path.read_bytes())
+        monkeypatch.setattr(fact_files, "plain_columns", noted)
+    assert sum(columns is not None for columns in taken) > count // 10
+
+
+def test_drawn_files(tmp_path, monkeypatch, taken):
+    check_drawn_files(tmp_path, monkeypatch, taken, 1, 60)
+
+
+@pytest.mark.slow
+def test_many_drawn_files(tmp_path, monkeypatch, taken):
+    check_drawn_files(tmp_path, monkeypatch, taken, 2, 2000)
+
+
+def check_files_of_souffle(tmp_path, monkeypatch, seed, count):
+    draw, results, plain = random.Random(seed), [], souffle_files.plain_columns
+
+    def noted(*arguments, **options):
+        results.append(plain(*arguments, **options))
+        return results[-1]
+
+    path = tmp_path / "r.facts"
+    for _ in range(count):
+        kinds = [draw.choice(["number", "unsigned", "symbol"]) for _ in range(draw.randint(1, 3))]
+        form, delimiter = draw.choice([("", "\t"), ('(delimiter=",", rfc4180=true)', ","), ("(headers=true)", "\t")])
+        columns = ", ".join(f"c{i}:{kind}" for i, kind in enumerate(kinds))
+        program = dv.Program.from_souffle(f".decl r({columns})\n.input r{form}\n.output r")
+        names = {"number": "i32", "unsigned": "u32", "symbol": "String"}
+        path.write_bytes(drawn_file(draw, [names[kind] for kind in kinds], delimiter))
+        found = []
+        for way in (noted, lambda *_, **__: None):
+            monkeypatch.setattr(souffle_files, "plain_columns", way)
+            try:
+                found.append(sorted(program.run(program.read(tmp_path))["r"]))
+            except DerivableError as error:
+                found.append(str(error))
+        assert found[0] == found[1], (columns, form, path.read_bytes())
+    assert sum(columns is not None for columns in results) > count // 20
+
+
+def test_drawn_files_of_souffle(tmp_path, monkeypatch):
+    check_files_of_souffle(tmp_path, monkeypatch, 3, 20)
+
+
+@pytest.mark.slow
+def test_many_drawn_files_of_souffle(tmp_path, monkeypatch):
+    check_files_of_souffle(tmp_path, monkeypatch, 4, 500)
+
+
+@pytest.mark.parametrize(("kind", "digits"), [("i32", 9), ("i64", 18), ("u64", 18), ("i16", 4)])
+def test_integers_of_all_lengths(tmp_path, taken, kind, digits):
+    draw = np.random.default_rng(3)
+    values = [sign * number for n in range(1, digits + 1) for number in (10**n - 1, 10 ** (n - 1)) for sign in (1, -1)]
+    values += [0, *draw.integers(0, 10 ** np.repeat(np.arange(1, digits + 1), 50)).tolist()]
+    values = [abs(value) if kind == "u64" else value for value in values]
+    path = tmp_path / "r.facts"
+    # Without a newline at the end, where fewer than eight bytes are left.
+    path.write_text("\n".join(f"{value}\t{i}" for i, value in enumerate(values)))
+    assert read(path, [kind, "i32"]) == ([values, [*range(len(values))]], None)
+    assert taken[0] is not None
+    assert taken[0][0].dtype == {"i16": "i4", "i32": "i4", "i64": "i8", "u64": "u8"}[kind]
+
+
+def test_texts_blank_lines_and_returns(tmp_path, taken):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b"\r\nab,1\r\n\n,2\r\na much longer text,-3\n\r\nx,4")
+    assert read(path, ["String", "i64"]) == ([["ab", "", "a much longer text", "x"], [1, 2, -3, 4]], None)
+    assert taken[0] is not None
+
+
+def test_a_return_alone_ends_a_line_of_messages(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_bytes(b"1,2\r3,4\r5,x\r")
+    with pytest.raises(ParseError, match="'x' in column 2 is not of type i32") as raised:
+        read_facts(path, "r", [TYPES["i32"]] * 2)
+    assert (raised.value.span.line, raised.value.span.column) == (3, 3)
