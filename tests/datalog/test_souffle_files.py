@@ -1,5 +1,6 @@
 """Soufflé's files of facts and results: what is read, the bytes that are written, and the errors in between."""
 
+import gc
 import gzip
 import io
 import json
@@ -11,6 +12,7 @@ import pytest
 import derivable as dv
 from derivable.cli.main import main
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
+from derivable.datalog.foreign.standard import FUNCTIONS
 
 TYPES = """
 .type List = [head:number, tail:List]
@@ -242,3 +244,24 @@ def test_facts_come_from_standard_input(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"1\n41\n")))
     assert p.write(p.run(p.read()), None) == []
     assert capsys.readouterr().out == "---------------\nq\n===============\n2\n42\n===============\n"
+
+
+def test_functors_go_with_the_last_that_needs_them():
+    text = ".functor f(x:number):number\n.decl p(x:number)\n.decl q(x:number)\np(1).\nq(@f(x)) :- p(x).\n.output q\n"
+    before = FUNCTIONS.names()
+    for i in range(3):
+        rows = list(dv.Program.from_souffle(text, functors={"f": lambda x, i=i: 10 * x + i}).run()["q"])
+        assert rows == [(10 + i,)]
+    gc.collect()
+    assert FUNCTIONS.names() == before
+    calls = {"f": lambda x: 7 * x}
+    database = dv.Program.from_souffle(text, functors=calls).run(keep=True)
+    other = dv.Program.from_souffle(text, functors=calls)
+    assert len(FUNCTIONS.names()) == len(before) + 1
+    del other
+    gc.collect()
+    database.add({"p": [(2,)]})
+    assert sorted(database["q"]) == [(7,), (14,)]
+    del database
+    gc.collect()
+    assert FUNCTIONS.names() == before

@@ -77,6 +77,7 @@ class Desugaring(Constants):
             self.typed.constructors,
             tuple(self.evidence),
             tuple(self.parameters),
+            self.syntax.functions,
         )
         for rule in self.rules:
             if isinstance(rule, r.Clause):

@@ -52,6 +52,7 @@ def lower(strata: Strata) -> m.Ram:
         program.text,
         program.source,
         program.constructors,
+        functions=program.functions,
     )
 
 

@@ -224,6 +224,7 @@ class Ram:
     demand  a program to run first, over the same facts and without tags, whose outputs are facts of this one
     tagged  the program for runs with tags, None if it is this one
     distributed  that for tags whose product distributes over their sum, None if it is that for any tags
+    functions  those of `syntax.Syntax`
     """
 
     relations: Mapping[str, Relation]
@@ -237,6 +238,7 @@ class Ram:
     tagged: Ram | None = field(default=None, repr=False)
     distributed: Ram | None = field(default=None, repr=False)
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    functions: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def counted(self) -> Mapping[str, int]:

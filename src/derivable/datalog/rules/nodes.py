@@ -194,7 +194,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Rules(Written):
-    """The whole core program. `outputs` are the relations that a run returns."""
+    """The whole core program. `outputs` are the relations that a run returns, `functions` those of `syntax.Syntax`."""
 
     relations: Mapping[str, Relation]
     facts: tuple[Facts, ...]
@@ -206,6 +206,7 @@ class Rules(Written):
     constructors: Mapping[str, Constructor] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     parameters: tuple[Parameter, ...] = ()
+    functions: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
 
 def sides(literal: Literal) -> list[tuple[Expr, Expr]]:

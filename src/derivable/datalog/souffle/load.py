@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from derivable.core.diagnostics import DomainError
@@ -71,11 +73,14 @@ def load(
         bits = 64
     for directive in directives:
         types.columns(directive.relation, directive.span)
-    known = {name: name for name in types.functors} if is_text else _known_functors(types, functors or {}, bits)
+    of_python = {} if is_text else _python_functors(types, functors or {}, bits)
+    known = {name: name for name in types.functors if is_text or name in FUNCTIONS}
+    known |= {name: functor.title for name, functor in of_python.items()}
     shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
     translation = Translation(items, types, bits, known)
     given = {name: selection.given for name, selection in translation.selections.items() if not selection.is_whole}
-    return Loaded(translation.run(shown), types, directives, bits, given, tuple(_statements(parsed)))
+    syntax = replace(translation.run(shown), functions=tuple(of_python.values()))
+    return Loaded(syntax, types, directives, bits, given, tuple(_statements(parsed)))
 
 
 def _statements(items: Iterable[n.Node]) -> Iterator[n.Span]:
@@ -86,35 +91,32 @@ def _statements(items: Iterable[n.Node]) -> Iterator[n.Span]:
             yield item.span
 
 
-def _known_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, str]:
-    """Name of a functor -> that of the function which it calls: one of Python's that is given here, or is known."""
-    found: dict[str, str] = {}
+class _Functor:
+    """A function of Python's in the table of functions, where it is as long as something has this."""
+
+    def __init__(self, name: str, text: str, call: Callable[..., Any]):
+        # No other function may have this name ever, since others remember it.
+        self.title = f"souffle_functor_{name}_{next(_numbers)}"
+        FUNCTIONS.add(self.title, ForeignFunction(self.title, signature(text), call))
+        weakref.finalize(self, FUNCTIONS.remove, self.title)
+
+
+_numbers = count(1)
+# The same one for the same call; what it calls lives as long.
+_functors: weakref.WeakValueDictionary[tuple[str, str, int], _Functor] = weakref.WeakValueDictionary()
+
+
+def _python_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, _Functor]:
+    """Name of a functor -> the function of Python's that it calls, of those that are given."""
     for name in functors:
         if name not in types.functors:
             known = ", ".join(types.functors) or "none"
             raise DomainError(f"the program has no functor `@{name}`", hint=f"it declares {known}")
-    for name, declared in types.functors.items():
-        if name not in functors:
-            if name in FUNCTIONS:
-                found[name] = name
-            continue
-        words = WORDS[bits]
+    made = {}
+    for name, call in functors.items():
+        declared = types.functors[name]
         bases = [types.resolved(t, declared.span) for t in (*declared.parameters, declared.result)]
-        kinds = [words.get(base, "Entity") for base in bases]
-        text = f"({', '.join(kinds[:-1])}) -> {kinds[-1]}"
-        found[name] = _function(name, text, functors[name])
-    return found
-
-
-def _function(name: str, text: str, call: Callable[..., Any]) -> str:
-    """The name of the function that calls a Python function with these types; the same one for the same call."""
-    number, title = 1, f"souffle_functor_{name}"
-    made = signature(text)
-    while title in FUNCTIONS:
-        other = FUNCTIONS[title]
-        if other.call is call and other.signature == made:
-            return title
-        number += 1
-        title = f"souffle_functor_{name}_{number}"
-    FUNCTIONS.add(title, ForeignFunction(title, made, call))
-    return title
+        kinds = [WORDS[bits].get(base, "Entity") for base in bases]
+        key = name, f"({', '.join(kinds[:-1])}) -> {kinds[-1]}", id(call)
+        made[name] = _functors.get(key) or _functors.setdefault(key, _Functor(*key[:2], call))
+    return made

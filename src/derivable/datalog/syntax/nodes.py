@@ -367,8 +367,12 @@ class Import(Item):
 
 @dataclass(frozen=True)
 class Syntax(Written):
-    """The items of one program; text and source name are kept for messages."""
+    """The items of one program; text and source name are kept for messages.
+
+    functions  what keeps functions that no other program may call in the table of functions
+    """
 
     items: tuple[Item, ...]
     text: str = field(default="", repr=False)
     source: str = "<program>"
+    functions: tuple[Any, ...] = field(default=(), compare=False, repr=False)
