@@ -18,6 +18,7 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.demand import Demand, demand
 from derivable.datalog.rules.keyed import with_keys
+from derivable.datalog.rules.linear import linear, transitive_relations
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.nodes import Clause, Generate, RuleProbability, Rules
 from derivable.datalog.rules.optimise import optimise
@@ -46,7 +47,8 @@ class Plan:
         stratify(with_terms(self.rules))
         self.plain_rules = without_coins(self.rules)
         self._demands: dict[tuple[bool, bool], Demand] = {}
-        self._rams: dict[tuple[bool, str | None, bool], Ram] = {}
+        self._rams: dict[tuple[bool, str | None, bool, frozenset[str]], Ram] = {}
+        self._transitive: dict[bool, frozenset[str]] = {}
         self._batched: dict[tuple[frozenset[str], tuple[str, ...], bool], Batched] = {}
         self._observing: dict[tuple[str, ...], Plan] = {}
         # From the second run on.
@@ -139,7 +141,7 @@ class Plan:
         made = copy.copy(self)
         made.rules, made.plain_rules = rules, plain_rules
         made._written, made._was_loaded = None, False
-        made._demands, made._rams, made._batched, made._observing = {}, {}, {}, {}
+        made._demands, made._rams, made._transitive, made._batched, made._observing = {}, {}, {}, {}, {}
         return made
 
     @property
@@ -168,17 +170,30 @@ class Plan:
         """The relation whose first tuple may end a run."""
         return next((name for name, relation in self.rules.relations.items() if relation.is_goal), None)
 
-    def ram(self, narrow: bool, goal: str | None = None, counts_rounds: bool = False) -> Ram:
+    def transitive(self, narrow: bool) -> frozenset[str]:
+        """The relations whose transitive rules may be made linear in runs without tags."""
+        if narrow not in self._transitive:
+            self._transitive[narrow] = transitive_relations(self.demand(narrow, has_coins=False).rules)
+        return self._transitive[narrow]
+
+    def ram(
+        self,
+        narrow: bool,
+        goal: str | None = None,
+        counts_rounds: bool = False,
+        made_linear: frozenset[str] = frozenset(),
+    ) -> Ram:
         """RAM, in which there is also that for runs with tags if it is another; for runs that end at a goal.
 
         counts_rounds  whether its recursions have the rounds of the rules as they are written
+        made_linear    those of the relations of `transitive` whose rules are made linear
         """
-        key = narrow, goal, counts_rounds
+        key = narrow, goal, counts_rounds, made_linear
         if key not in self._rams:
             found, plain = self.demand(narrow), self.demand(narrow, has_coins=False).rules
-            short, then = plain, found.then
+            short, then = linear(plain, made_linear), found.then
             if not counts_rounds:
-                short, then = projected(plain), projected(found.then, is_tagged=True)
+                short, then = projected(short), projected(found.then, is_tagged=True)
             ram = lower(stratify(short, goal))
             first = None if found.first is None else lower(stratify(found.first))
             if found.rules is not found.then or self.has_coins or short is not plain:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.semiring import Semiring
+from derivable.algebra.semirings import boolean
 from derivable.core.arguments import seed_of
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.datalog.api.database import Database
@@ -113,7 +114,12 @@ class ProgramRun:
         limits = watch.limits
         narrow = program.narrow and limits.iteration_limit is None
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
-        ram = plan.ram(narrow and (goal is None or goal in plan.rules.outputs), goal, counts_rounds)
+        narrow = narrow and (goal is None or goal in plan.rules.outputs)
+        made_linear = frozenset[str]()
+        is_whole = not (self.keep or goal or counts_rounds) and limits.tuple_limit is None
+        if record is boolean and self.device is None and is_whole:
+            made_linear = plan.transitive(narrow).difference(store.relations)
+        ram = plan.ram(narrow, goal, counts_rounds, made_linear)
         if record is EXACT:
             watch.hint = EXACT_HINT
         # Where the provenance was not given, and is not exact, all is certain.

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.linear import BASE
 from derivable.datalog.rules.projection import PART
 from derivable.datalog.rules.strata import dependents
 from derivable.datalog.values.values import U32
@@ -27,8 +28,8 @@ _SAMPLE = r.Var("'sample", U32)
 
 
 def is_counted(name: str) -> bool:
-    """Whether limits count the tuples of a relation: those of projections and of samples are none of the program's."""
-    return not (name.startswith(PART) or name.endswith(SAMPLES))
+    """Whether tuples of a relation are counted: those of projections, bases and samples are none of the program's."""
+    return not (name.startswith((PART, BASE)) or name.endswith(SAMPLES))
 
 
 @dataclass(frozen=True)

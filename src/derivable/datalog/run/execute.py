@@ -135,9 +135,9 @@ class Executor(Stores):
             table = self.tables[name]
             table.visible_size = table.size
             self.complete.add(name)
-            # Limits count the relations of the program alone.
-            self.finished += table.size if is_counted(name) else 0
-            self.stratum_effort[number].size += table.size
+            if is_counted(name):
+                self.finished += table.size
+                self.stratum_effort[number].size += table.size
         with self.placed():
             warn_of_overflow(self.ram, number, self.tables, self.mode, self.symbols, self.watch)
         self.watch.tuples = self.finished
