@@ -7,7 +7,8 @@ import pytest
 
 import derivable as dv
 from derivable.core.diagnostics import LimitError
-from derivable.datalog.exact import kept
+from derivable.datalog.api import evaluation
+from derivable.datalog.exact import kept, networks
 from derivable.datalog.run import execute
 
 PATHS = """type edge(source: u32, target: u32)
@@ -26,8 +27,9 @@ def found(database):
 
 
 @pytest.fixture
-def grounded(calls_of):
+def grounded(calls_of, monkeypatch):
     """The runs that went over strata."""
+    monkeypatch.setattr(networks, "network_run", lambda *_: None)
     return calls_of(execute.Executor, "run", lambda executor: executor.ram)
 
 
@@ -86,6 +88,19 @@ def test_other_facts_are_other_runs(grounded):
         for facts, wanted in zip(alternatives, expected):
             assert dict(program.run(facts)["likes"].items()) == pytest.approx(wanted)
     assert len(grounded) == len(alternatives)
+
+
+def test_runs_after_the_first_compile_nothing(monkeypatch):
+    """The facts of a program are loaded in one part from the second run on, and are the same facts."""
+    facts = "\n".join(f"rel 0.{n + 1}::edge({n}, {n + 1})" for n in range(3))
+    program = dv.Program(f"{facts}\nrel path(x, y) = edge(x, y)\nrel path(x, z) = path(x, y), edge(y, z)")
+    made = []
+    with monkeypatch.context() as patch:
+        compiled = evaluation.Evaluation.compiled
+        patch.setattr(evaluation.Evaluation, "compiled", lambda self, *rest: made.append(1) or compiled(self, *rest))
+        found_so_far = [found(program.run(provenance="exact")) for _ in range(4)]
+    assert all(one == found_so_far[0] for one in found_so_far)
+    assert made == [1]
 
 
 def test_limits_and_profiles_ground_again(grounded):

@@ -208,7 +208,7 @@ def ones_of(builder: CircuitBuilder, groups: Sequence[Sequence[int]]) -> list[tu
         is_there = np.arange(1 << height) < sizes[:, None]
         literals = np.concatenate([np.asarray(groups[number], np.int32) for number in numbers])
         holds, fails = (np.full(is_there.shape, TRUE, np.int32) for _ in range(2))
-        holds[is_there], fails[is_there] = _literals(builder, literals), _literals(builder, -literals)
+        holds[is_there], fails[is_there] = literals_of(builder, literals), literals_of(builder, -literals)
         levels = [fails]
         for _ in range(height):
             levels.append(_both(builder, levels[-1][:, ::2], levels[-1][:, 1::2]))
@@ -223,7 +223,8 @@ def ones_of(builder: CircuitBuilder, groups: Sequence[Sequence[int]]) -> list[tu
     return made
 
 
-def _literals(builder: CircuitBuilder, literals: np.ndarray) -> np.ndarray:
+def literals_of(builder: CircuitBuilder, literals: np.ndarray) -> np.ndarray:
+    """The nodes [literal] int32 of signed variables."""
     offsets = np.zeros(len(literals) + 1, np.int64)
     kinds = np.full(len(literals), LITERAL, np.uint8)
     return builder.add_nodes(kinds, literals, offsets, np.zeros(0, np.int32)).astype(np.int32)

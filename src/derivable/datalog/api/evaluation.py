@@ -151,7 +151,7 @@ class Evaluation:
             from derivable.datalog.exact.kept import kept_of, pattern_of
 
             pattern = pattern_of(self.ram, self.facts, watch.limits, self.evidence)
-            kept = None if pattern is None else kept_of(self.ram).get(pattern)
+            kept = None if pattern is None else kept_of(self.ram).get(pattern) or self.of_network(pattern, watch)
             if kept is not None:
                 watch.remaining()
                 self.facts = replace(self.facts, symbols=kept.symbols)
@@ -198,6 +198,24 @@ class Evaluation:
                 self.algebra.weigh = _no_weights
             self.tables = executor.run()
         return self.grounding(self.tables, self.algebra.graph, watch)
+
+    def of_network(self, pattern: Hashable, watch: Watch) -> Kept | None:
+        """What a run has found or finds now of a program that is a network; None if it is none."""
+        from derivable.datalog.exact.kept import Kept, keep, kept_of
+        from derivable.datalog.exact.networks import network_run
+
+        # Facts that are impossible or certain are no variables of its circuit.
+        numbers = np.asarray(self.facts.random.probabilities, np.float64)
+        pattern = pattern, (numbers <= 0.0).tobytes(), (numbers >= 1.0).tobytes()
+        kept = kept_of(self.ram).get(pattern)
+        if kept is None:
+            watch.hide()
+            made = network_run(self.ram, self.facts, self.names, self.evidence, watch)
+            if made is None:
+                return None
+            kept = Kept(made[0], self.facts.symbols, made[1], ())
+            keep(self.ram, pattern, kept)
+        return kept
 
     def keep(self, pattern: Hashable, given: int, watch: Watch) -> None:
         """Compile what a run has found, show it, and keep it for runs of the same pattern.

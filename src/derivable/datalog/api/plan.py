@@ -61,12 +61,12 @@ class Plan:
         from derivable.datalog.facts.program_facts import WrittenFacts, load_program_facts
 
         store.look, watch.is_loading = watch.read, True
+        if self._written is None and self._was_loaded and WrittenFacts.suits(self.rules):
+            self._written = WrittenFacts(self.rules, watch.read)
         if store.random.carrier is None and self._written is not None:
             self._written.begin(store)
         else:
             load_program_facts(self.rules, store)
-            if self._was_loaded and WrittenFacts.suits(self.rules):
-                self._written = WrittenFacts(self.rules)
             self._was_loaded = True
         load_python_facts(self.rules, facts, store)
         store.look, watch.is_loading = None, False

@@ -70,12 +70,24 @@ def stage_text(plan: Plan, stage: str, narrow: bool, provenance: str | Semiring 
 def compilation_text(plan: Plan, facts: Mapping[str, Any]) -> str:
     """How an exact run over the facts, as `inputs.taken` hands them on, is compiled."""
     from derivable.datalog.exact import exact
+    from derivable.datalog.exact.networks import network_run
     from derivable.datalog.run.limits import Watch, checked_limits, watched
 
     watch = Watch(checked_limits())
 
     def work() -> str:
         evaluation = plan.exact(facts, None, watch)
+        ram, items = evaluation.ram, evaluation.evidence
+        network = network_run(ram, evaluation.facts, plan.rules.outputs, items, watch)
+        if network is not None:
+            tables, compiled = network
+            circuit = compiled.circuit
+            assert circuit.compilation is not None
+            rows = sum(table.size for table in tables.values())
+            sizes = (
+                f"{rows:,} rows of outputs, {len(items):,} items of evidence: a circuit of {circuit.num_nodes:,} nodes"
+            )
+            return f"{sizes}\n{circuit.compilation.text()}"
         grounding = evaluation.ground(watch)
         tables = [evaluation.tables[name] for name in plan.rules.outputs]
         nodes = [table.tags[: table.size] for table in tables if table.tags is not None]

@@ -85,11 +85,10 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evi
         *symbols.texts,
         *(group.tobytes() for group in random.groups),
     ]
-    for name, columns in facts.relations.items():
-        for words, variables in zip(columns.columns, columns.variables):
-            found += name, variables.tobytes()
-            for column in words:
-                found += column.dtype.str, column.tobytes()
+    for name, part in facts.relations.items():
+        # However many parts they came in.
+        columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
+        found += name, variables.tobytes(), *(column.tobytes() for column in columns)
     return tuple(found)
 
 

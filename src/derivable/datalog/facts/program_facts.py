@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, TypeMismatchError
+from derivable.core.graph import offsets_of
 from derivable.datalog.facts.columns import FactColumns, FactPart
 from derivable.datalog.facts.load import load_relation
 from derivable.datalog.facts.store import FactStore, new_store
@@ -33,21 +35,52 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
                     # The lines of these values are not known any more.
                     place = {"source": ram.source, "text": ram.text, "span": attribute.span}
                     raise TypeMismatchError(error.message, hint=error.hint, **place) from None
-    for facts in ram.facts:
-        types = ram.relations[facts.relation].types
-        columns = [words_of([row[c] for row in facts.rows], t, store.symbols) for c, t in enumerate(types)]
-        variables = None
-        if facts.tags is not None:
-            variables = np.full(len(facts.rows), -1, dtype=np.int64)
-            add = store.random.add_choice if facts.exclusive else store.random.add
-            for kind in ("tag", "chance"):
-                # A truth value is a probability wherever numbers are none.
-                rows = [i for i, t in enumerate(facts.tags) if t is not None and isinstance(t, bool) == (kind != "tag")]
-                if rows:
-                    tags = np.array([facts.tags[i] for i in rows], dtype=np.float64)
-                    variables[rows] = add(tags, kind=kind, origin=_written(ram, facts, rows))
-            store.random.tied += [(number, variables[row : row + 1]) for row, number in facts.parameters.items()]
-        store.add(facts.relation, columns, variables, len(facts.rows))
+    # Programs have many small sets of facts of one relation, a choice for each row of a table.
+    for name, sets in groupby(ram.facts, key=lambda facts: facts.relation):
+        some = list(sets)
+        rows = [row for facts in some for row in facts.rows]
+        types = ram.relations[name].types
+        columns = [words_of([row[c] for row in rows], t, store.symbols) for c, t in enumerate(types)]
+        store.add(name, columns, _variables(ram, some, store), len(rows))
+
+
+def _variables(ram: Ram | Rules, sets: Sequence[Facts], store: FactStore) -> np.ndarray | None:
+    """The random facts [row] of the rows of some sets of facts, -1 of certain ones; None if all are certain."""
+    if all(facts.tags is None for facts in sets):
+        return None
+    random = store.random
+    if random.carrier is None and all(facts.exclusive and _has_numbers_alone(facts) for facts in sets):
+        tags = np.array([tag for facts in sets for tag in facts.tags or ()], np.float64)
+        starts = offsets_of([len(facts.rows) for facts in sets])
+
+        def origin(row: int) -> tuple[str, dict[str, Any]]:
+            number = int(np.searchsorted(starts, row, "right")) - 1
+            return _written(ram, sets[number])(row - int(starts[number]))
+
+        variables = random.add_choices(tags, starts, "tag", origin)
+        for facts, start in zip(sets, starts.tolist()):
+            for row, parameter in facts.parameters.items():
+                random.tied.append((parameter, variables[start + row : start + row + 1]))
+        return variables
+    parts = list[np.ndarray]()
+    for facts in sets:
+        variables = np.full(len(facts.rows), -1, dtype=np.int64)
+        add = random.add_choice if facts.exclusive else random.add
+        for kind in ("tag", "chance"):
+            # A truth value is a probability wherever numbers are none.
+            tags = enumerate(facts.tags or ())
+            rows = [i for i, t in tags if t is not None and isinstance(t, bool) == (kind != "tag")]
+            if rows:
+                numbers = np.array([(facts.tags or ())[i] for i in rows], dtype=np.float64)
+                variables[rows] = add(numbers, kind=kind, origin=_written(ram, facts, rows))
+        random.tied += [(number, variables[row : row + 1]) for row, number in facts.parameters.items()]
+        parts.append(variables)
+    return np.concatenate(parts)
+
+
+def _has_numbers_alone(facts: Facts) -> bool:
+    """Whether there are rows, and each has a number as its tag."""
+    return bool(facts.tags) and {*map(type, facts.tags or ())} <= {float, int}
 
 
 class WrittenFacts:
@@ -56,8 +89,9 @@ class WrittenFacts:
     Only of programs with facts, and without files and terms, so that these do not depend on the run.
     """
 
-    def __init__(self, rules: Rules):
+    def __init__(self, rules: Rules, look: Callable[..., Any] | None = None):
         self.store = new_store(rules)
+        self.store.look = look
         load_program_facts(rules, self.store)
         for name, facts in self.store.relations.items():
             facts.parts = [FactPart(*facts.given(len(rules.relations[name].types)))]
@@ -74,11 +108,11 @@ class WrittenFacts:
         store.relations = {name: FactColumns.of(facts.parts) for name, facts in self.store.relations.items()}
 
 
-def _written(ram: Ram | Rules, facts: Facts, rows: list[int]) -> Origin:
-    """Where the tags of these rows of facts of a program are written."""
+def _written(ram: Ram | Rules, facts: Facts, rows: Sequence[int] | None = None) -> Origin:
+    """Where the tags of these rows of facts of a program are written, of all rows for None."""
 
     def origin(number: int) -> tuple[str, dict[str, Any]]:
-        row = rows[number]
+        row = number if rows is None else rows[number]
         place = {"source": ram.source, "text": ram.text, "span": facts.places.get(row, facts.span)}
         shown = f"`{facts.relation}({', '.join(map(show_value, facts.rows[row]))})`"
         return "a rule" if facts.relation.startswith("#") else shown, place
@@ -98,9 +132,11 @@ def check_choices(ram: Ram | Rules) -> None:
     What rounding adds to one is taken away by `RandomFacts`.
     """
     for facts in ram.facts:
+        if not facts.exclusive:
+            continue
         tags = [float(tag) for tag in facts.tags or () if tag is not None]
         total = sum(tags)
-        if facts.exclusive and all(0.0 <= tag <= 1.0 for tag in tags) and total > 1 and not _is_rounded(tags):
+        if total > 1 and all(0.0 <= tag <= 1.0 for tag in tags) and not _is_rounded(tags):
             raise DomainError(
                 f"the probabilities of the {len(facts.rows)} exclusive facts of `{facts.relation}`"
                 f" add up to {total:.10g}",

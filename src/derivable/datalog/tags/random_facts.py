@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from derivable.core.diagnostics import DomainError
+from derivable.core.graph import offsets_of
 
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier
@@ -113,6 +114,29 @@ class RandomFacts:
         self.groups.append(group)
         return variables
 
+    def add_choices(self, probabilities: np.ndarray, starts: np.ndarray, kind: Kind, origin: Origin) -> np.ndarray:
+        """`add_choice` for each part of the probabilities, before the provenance is known.
+
+        starts  [choice + 1] where the parts begin, none of which is empty
+        """
+        sizes, first = np.diff(starts), len(self.probabilities)
+        rests = 1.0 - np.add.reduceat(probabilities, starts[:-1])
+        has_rest = rests > 1e-12
+        before = np.cumsum(has_rest) - has_rest
+        place = np.arange(len(probabilities)) + before.repeat(sizes)
+        nothing = (starts[1:] + before)[has_rest]
+        numbers = np.empty(len(probabilities) + len(nothing))
+        numbers[place], numbers[nothing] = probabilities, rests[has_rest]
+        kinds = np.full(len(numbers), KINDS[kind], np.uint8)
+        kinds[nothing] = CHANCE
+        self.origins.append((first, lambda number: origin(int(np.searchsorted(place, number)))))
+        self.kinds[first:] = kinds.tobytes()
+        self.probabilities.extend(numbers.tolist())
+        self.nothing.extend((first + nothing).tolist())
+        ends = first + starts + np.append(before, len(nothing))
+        self.groups += np.split(np.arange(first, first + len(numbers), dtype=np.int64), (ends[1:-1] - first).tolist())
+        return first + place
+
     def require(self, carrier: Carrier) -> None:
         """State the provenance. Raises DomainError for tags so far that it does not take, as `add` does from now on."""
         if self.carrier == carrier:
@@ -127,8 +151,11 @@ class RandomFacts:
 
             carrier.check(np.asarray(self.probabilities, np.float64), kinds, 0, origin)
         self.carrier = carrier
-        for group in self.groups:
-            self._normalise(group)
+        if self.groups:
+            numbers = np.asarray(self.probabilities, np.float64)[np.concatenate(self.groups)]
+            totals = np.add.reduceat(numbers, offsets_of([*map(len, self.groups)])[:-1])
+            for number in np.flatnonzero(totals > 1.0 + 1e-10).tolist():
+                self._normalise(self.groups[number])
 
     def _normalise(self, group: np.ndarray) -> None:
         """Have the probabilities of a choice add up to one where rounding has made more of them."""

@@ -1,0 +1,341 @@
+"""Bayesian networks that are written as rules, as tables of their nodes before anything is grounded.
+
+A relation is a node of a network if at most one of its rows holds in each world: its facts are one choice, or its rule
+
+    alarm(s) = burglary(b), earthquake(e), alarm_table(b, e, s)
+
+joins nodes with random facts that nothing else reads, those for the same rows of the nodes being one choice. Then the
+facts are the table of the node given those that it reads. To ground and compile such rules row by row finds the same
+tables again, after many times their size in derivations. Facts that have probability zero are no entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from derivable.circuit.compilation.eliminate import Elimination, cost_of, literals_of, memory_of, ones_of, room_of
+from derivable.circuit.compilation.orders import best_order
+from derivable.circuit.compilation.planner import CHEAP, HOPED, MOST_TRIED, Compilation
+from derivable.circuit.compilation.tables import Space, TooLarge
+from derivable.circuit.graph.builder import CircuitBuilder
+from derivable.circuit.graph.circuit import Circuit
+from derivable.core.and_or import FALSE, OR, TRUE
+from derivable.core.graph import offsets_of
+from derivable.core.progress import Deadline
+from derivable.datalog.exact.evidence import Conditioned
+from derivable.datalog.exact.exact import Compiled
+from derivable.datalog.facts.store import FactStore
+from derivable.datalog.ram.nodes import Ram, Store
+from derivable.datalog.rules.nodes import Atom, Clause, Evidence
+from derivable.datalog.run.limits import Watch
+from derivable.datalog.scalars.nodes import Var
+from derivable.datalog.tables.storage import Table
+from derivable.datalog.values.values import word_of
+
+# Entries of one table.
+MOST_ENTRIES = 1 << 22
+
+
+def network_run(
+    ram: Ram, facts: FactStore, outputs: Sequence[str], items: tuple[Evidence, ...], watch: Watch
+) -> tuple[dict[str, Table], Compiled | Conditioned] | None:
+    """The rows of the outputs, and the circuit of their probabilities given the items; None of no network, or of one
+    that is too wide."""
+    shape = Shape.of(ram, [*outputs, *(item.relation for item in items)]) if facts.random.probabilities else None
+    if shape is None:
+        return None
+    try:
+        network = Network(ram, facts, shape, watch)
+        circuit = network.compiled(outputs, items, watch)
+    except (NoNetwork, TooLarge):
+        return None
+    tables: dict[str, Table] = {}
+    for name in outputs:
+        node, types = network.nodes[name], ram.relations[name].types
+        tables[name] = Table(name, types)
+        tables[name].insert(node.columns, node.num_rows)
+    roots = np.arange(sum(table.size for table in tables.values()))
+    is_exclusive = facts.random.group_of() >= 0
+    if items:
+        return tables, Conditioned(circuit, roots, is_exclusive, items)
+    return tables, Compiled(circuit, roots, is_exclusive)
+
+
+class NoNetwork(Exception):
+    """The relations of a program are not all nodes of a network."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which relations are nodes, as far as rules say it.
+
+    tables  node -> the nodes that it reads and the atom of its table, those that it reads first
+    read    the relations without rules that are nodes
+    """
+
+    tables: Mapping[str, tuple[tuple[Atom, ...], Atom, Clause]]
+    read: tuple[str, ...]
+
+    @staticmethod
+    def of(ram: Ram, wanted: Sequence[str]) -> Shape | None:
+        """wanted: the relations that are asked for, or observed; None if rules are of another form."""
+        others = any(one.lattice or one.keys or one.is_certain for one in ram.relations.values())
+        if ram.demand is not None or others:
+            return None
+        clauses: dict[str, Clause] = {}
+        for stratum in ram.strata:
+            if stratum.is_recursive or stratum.timed is not None:
+                return None
+            for store in stratum.full:
+                if not isinstance(store, Store) or store.origin is None or store.relation in clauses:
+                    return None
+                clauses[store.relation] = store.origin.clause
+        atoms = [atom for clause in clauses.values() for atom in clause.body]
+        if not clauses or not all(isinstance(atom, Atom) for atom in atoms):
+            return None
+        times: dict[str, int] = dict.fromkeys(wanted, 2)
+        for atom in atoms:
+            assert isinstance(atom, Atom)
+            times[atom.relation] = times.get(atom.relation, 0) + 1
+        tables, read = {}, dict.fromkeys(name for name in wanted if name not in clauses)
+        for name, clause in clauses.items():
+            body = [atom for atom in clause.body if isinstance(atom, Atom)]
+            own = [atom for atom in body if atom.relation not in clauses and times[atom.relation] == 1]
+            table = max(own, key=lambda atom: len(atom.terms), default=None)
+            parents = tuple(atom for atom in body if atom is not table)
+            if table is None or not _fits(clause, parents, table):
+                return None
+            tables[name] = parents, table, clause
+            read |= dict.fromkeys(atom.relation for atom in parents if atom.relation not in clauses)
+        return Shape(tables, tuple(read))
+
+
+def _fits(clause: Clause, parents: Sequence[Atom], table: Atom) -> bool:
+    """Whether the terms are variables, those of each node others, and the table has those of the head."""
+    own = [term.name for term in table.terms if isinstance(term, Var)]
+    others = [term.name for atom in parents for term in atom.terms if isinstance(term, Var)]
+    terms = [term for atom in (*parents, table) for term in atom.terms]
+    return (
+        all(term is None or isinstance(term, Var) for term in terms)
+        and len(set(own)) == len(own)
+        and len(set(others)) == len(others)
+        and len({atom.relation for atom in parents}) == len(parents)
+        and all(isinstance(term, Var) and term.name in own for term in clause.terms)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkNode:
+    """A relation of which at most one row holds: a variable whose values are its rows, behind "none" if that can be.
+
+    columns   [column] words [row], all rows different
+    has_none  whether no row may hold
+    """
+
+    number: int
+    columns: list[np.ndarray]
+    num_rows: int
+    has_none: bool
+
+    @property
+    def size(self) -> int:
+        return self.num_rows + self.has_none
+
+
+class Network:
+    """A program as a network: its nodes, and a table of circuit nodes over those that it reads and itself for each.
+
+    Raises NoNetwork.
+
+    facts   the random facts are the variables of the circuit
+    """
+
+    def __init__(self, ram: Ram, facts: FactStore, shape: Shape, deadline: Deadline):
+        self.ram, self.facts = ram, facts
+        self.nodes: dict[str, NetworkNode] = {}
+        self.builder, self.tables = CircuitBuilder(), list[tuple[list[int], np.ndarray]]()
+        random = facts.random
+        self.is_possible = np.asarray(random.probabilities, np.float64) > 0.0
+        self.group = random.group_of()
+        is_alone = self.group < 0
+        # An independent fact is a choice of two values.
+        self.group[is_alone] = len(random.groups) + np.arange(int(is_alone.sum()))
+        self.is_alone = is_alone
+        num_groups = len(random.groups) + int(is_alone.sum())
+        self.members = np.bincount(self.group[self.is_possible], minlength=num_groups)
+        self.members[self.group[is_alone & (np.asarray(random.probabilities) < 1.0)]] += 1
+        self.owner = np.full(num_groups, -1)
+        # Whatever is alone among the values of a choice that have a probability is certain.
+        self.literals = literals_of(self.builder, np.arange(1, len(random.probabilities) + 1))
+        self.literals[self.members[self.group] == 1] = TRUE
+        self.literals[~self.is_possible] = FALSE
+        for name in shape.read:
+            self._add(name, (), name, list(range(len(ram.relations[name].types))), {})
+        for name, (parents, table, clause) in shape.tables.items():
+            deadline.remaining()
+            column = {term.name: c for c, term in enumerate(table.terms) if isinstance(term, Var)}
+            head = [column[term.name] for term in clause.terms if isinstance(term, Var)]
+            self._add(name, parents, table.relation, head, column)
+
+    def _add(
+        self, name: str, parents: Sequence[Atom], source: str, head: Sequence[int], column: Mapping[str, int]
+    ) -> None:
+        """Make a node of the facts of a relation.
+
+        head    the columns of these facts that are those of the node
+        column  name of a variable -> the column of these facts that has it
+        """
+        if source not in self.facts.relations or (source != name and name in self.facts.relations):
+            raise NoNetwork
+        columns, variables = self.facts.relations[source].joined(len(self.ram.relations[source].types))
+        stays = (variables < 0) | self.is_possible[variables]
+        key, shape, spread = np.zeros(len(variables), np.int64), list[int](), list[np.ndarray | None]()
+        for atom in parents:
+            node = self.nodes[atom.relation]
+            shared = [(c, column[t.name]) for c, t in enumerate(atom.terms) if isinstance(t, Var) and t.name in column]
+            digits, classes, count = _matched(node, shared, columns, len(variables))
+            stays &= digits >= 0
+            key = key * count + digits
+            shape.append(count)
+            spread.append(classes)
+        if not stays.all():
+            columns, variables, key = [one[stays] for one in columns], variables[stays], key[stays]
+        rows, which, num_rows = _distinct([columns[c] for c in head], len(variables))
+        sizes = [max(self.nodes[atom.relation].size, count) for atom, count in zip(parents, shape)]
+        if not num_rows or float(np.prod(sizes, dtype=np.float64)) * (num_rows + 1) > MOST_ENTRIES:
+            raise NoNetwork
+        num_keys = math.prod(shape)
+        choice = self._choices(variables, key, num_keys)
+        entries = self._entries(key * num_rows + which, variables, num_keys * num_rows).reshape(num_keys, num_rows)
+        none = self._rest(choice, key, variables)
+        has_none = bool(none.any()) or any(self.nodes[atom.relation].has_none for atom in parents)
+        # The last class of each parent is that nothing of it matches: no row holds.
+        parts = [none[:, None], entries] if has_none else [entries]
+        table = np.concatenate(parts, axis=1).reshape(*shape, num_rows + has_none)
+        for axis, classes in enumerate(spread):
+            if classes is not None:
+                fails = np.zeros([1 if a == axis else n for a, n in enumerate(table.shape)], table.dtype)
+                fails[..., 0] = TRUE
+                table = np.concatenate([table, fails], axis=axis).take(classes, axis=axis)
+        node = NetworkNode(len(self.nodes), [columns[head[c]][rows] for c in range(len(head))], num_rows, has_none)
+        self.tables.append(([*(self.nodes[atom.relation].number for atom in parents), node.number], table))
+        self.nodes[name] = node
+
+    def _choices(self, variables: np.ndarray, key: np.ndarray, num_keys: int) -> np.ndarray:
+        """The choice [key] of the facts of each key, -1 for a certain one, -2 for none."""
+        is_random = variables >= 0
+        # Each certain fact is alone.
+        number = np.where(is_random, self.group[variables], -3 - np.arange(len(variables)))
+        choice = np.full(num_keys, -2, np.int64)
+        choice[key] = number
+        groups = number[is_random]
+        if (choice[key] != number).any() or (self.owner[groups] >= 0).any():
+            raise NoNetwork
+        self.owner[groups] = len(self.nodes)
+        return np.where(choice < -2, -1, choice)
+
+    def _entries(self, cell: np.ndarray, variables: np.ndarray, count: int) -> np.ndarray:
+        """The circuit node [cell] of the facts of each cell, one of which holds."""
+        found = np.zeros(count, np.int32)
+        nodes = np.where(variables < 0, np.int32(TRUE), self.literals[variables])
+        found[cell] = nodes
+        several = np.bincount(cell, minlength=count) if len(cell) else np.zeros(count, np.int64)
+        if (several > 1).any():
+            order = np.argsort(cell, kind="stable")
+            found[several > 0] = self.builder.add_gates(OR, offsets_of(several[several > 0]), nodes[order])
+        return found
+
+    def _rest(self, choice: np.ndarray, key: np.ndarray, variables: np.ndarray) -> np.ndarray:
+        """The circuit node [key] of that no fact of a key holds: the other values of its choice."""
+        found = np.where(choice == -2, np.int32(TRUE), np.int32(FALSE))
+        there = np.bincount(key, minlength=len(choice))
+        left = np.where(choice >= 0, self.members[choice] - there, 0)
+        for one in np.flatnonzero(left > 0).tolist():
+            mine = variables[key == one]
+            if self.is_alone[mine[0]]:
+                found[one] = self.builder.literal(-1 - int(mine[0]))
+                continue
+            group = self.facts.random.groups[int(choice[one])]
+            others = np.setdiff1d(group[self.is_possible[group]], mine)
+            found[one] = self.builder.disjunction(self.literals[others])
+        return found
+
+    def compiled(self, outputs: Sequence[str], items: Sequence[Evidence], watch: Watch) -> Circuit:
+        """The circuit of the evidence, and of that each row of the outputs equals an indicator of its own; variables
+        behind the random facts: those of the items, then those of the rows. Raises TooLarge, NoNetwork."""
+        sizes = [node.size for node in self.nodes.values()]
+        order = best_order([scope for scope, _ in self.tables], sizes, watch)
+        if order.cost > HOPED or memory_of(min(order.cost, float(MOST_TRIED))) > room_of(watch.bytes_left):
+            raise NoNetwork
+        most = None if order.cost <= CHEAP else MOST_TRIED
+        space, builder = Space.of(order.order, sizes, most, watch), self.builder
+        tables = [space.table(scope, table) for scope, table in self.tables]
+        first, constant = len(self.is_possible) + 1, list[int]()
+        for indicator, item in enumerate(items, first):
+            holds, fails = builder.literal(indicator), builder.literal(-indicator)
+            node, row = self.nodes[item.relation], self._row(item)
+            if row < 0:
+                constant.append(fails)
+                continue
+            values = np.full(node.size, fails, np.int32)
+            values[row + node.has_none] = holds
+            tables.append(space.table([node.number], values))
+        start, groups = first + len(items), list[range]()
+        for name in outputs:
+            groups.append(range(start, start + self.nodes[name].num_rows))
+            start = groups[-1].stop
+        for name, (rows, none) in zip(outputs, ones_of(builder, groups)):
+            node = self.nodes[name]
+            tables.append(space.table([node.number], np.append(np.full(int(node.has_none), none, np.int32), rows)))
+        root = Elimination(builder, tables, space, order, watch, most).root()
+        circuit = builder.build([builder.conjunction([root, *constant])], start - 1)
+        row = ("elimination", cost_of(order), f"taken: {circuit.num_nodes:,} nodes")
+        what = f"elimination, a network of {len(self.nodes):,} relations before grounding"
+        return replace(circuit, compilation=Compilation(what, (row,)))
+
+    def _row(self, item: Evidence) -> int:
+        """The row of a node that an item is about, -1 if it has none."""
+        node, types = self.nodes[item.relation], self.ram.relations[item.relation].types
+        same = np.ones(node.num_rows, bool)
+        for value, t, words in zip(item.row, types, node.columns):
+            same &= words == word_of(value, t, self.facts.symbols)
+        return int(np.flatnonzero(same)[0]) if same.any() else -1
+
+
+def _matched(
+    node: NetworkNode, shared: Sequence[tuple[int, int]], columns: Sequence[np.ndarray], num_facts: int
+) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """Which rows of a node agree with facts on some columns.
+
+    shared   (column of the node, column of the facts)
+    returns  the class [fact] of the rows that agree, -1 if none does, the class [value] of each value, that of no row
+             being behind the others, or None if each value is one, and how many there are
+    """
+    kept, which, count = _distinct([node.columns[c] for c, _ in shared], node.num_rows)
+    if len(shared) == 1:
+        words, wanted = node.columns[shared[0][0]][kept], columns[shared[0][1]]
+        digits = np.minimum(np.searchsorted(words, wanted), count - 1)
+        digits = np.where(words[digits] == wanted, digits, -1)
+    else:
+        both = [np.concatenate([node.columns[c][kept], columns[other]]) for c, other in shared]
+        _, codes, total = _distinct(both, count + num_facts)
+        class_of = np.full(total, -1)
+        class_of[codes[:count]] = np.arange(count)
+        digits = class_of[codes[count:]]
+    is_identity = not node.has_none and count == node.num_rows and bool((which == np.arange(count)).all())
+    return digits, None if is_identity else np.append([count] * node.has_none, which).astype(np.int64), count
+
+
+def _distinct(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """(the first of each distinct row, the distinct row [row], how many) of columns [row], in order."""
+    if not columns:
+        return np.zeros(min(count, 1), np.int64), np.zeros(count, np.int64), min(count, 1)
+    if len(columns) == 1:
+        _, first, which = np.unique(columns[0], return_index=True, return_inverse=True)
+        return first, which.reshape(-1), len(first)
+    _, first, which = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    return first, which.reshape(-1), len(first)
