@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from derivable.circuit.compilation.clause_tables import MOST_LABELLED
 from derivable.circuit.compilation.eliminate import Elimination, cost_of, literals_of, memory_of, ones_of, room_of
 from derivable.circuit.compilation.orders import best_order
 from derivable.circuit.compilation.planner import CHEAP, HOPED, MOST_TRIED, Compilation
@@ -35,9 +36,6 @@ from derivable.datalog.run.limits import Watch
 from derivable.datalog.scalars.nodes import Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.values import word_of
-
-# Entries of one table.
-MOST_ENTRIES = 1 << 22
 
 
 def network_run(
@@ -206,7 +204,7 @@ class Network:
             columns, variables, key = [one[stays] for one in columns], variables[stays], key[stays]
         rows, which, num_rows = _distinct([columns[c] for c in head], len(variables))
         sizes = [max(self.nodes[atom.relation].size, count) for atom, count in zip(parents, shape)]
-        if not num_rows or float(np.prod(sizes, dtype=np.float64)) * (num_rows + 1) > MOST_ENTRIES:
+        if not num_rows or float(np.prod(sizes, dtype=np.float64)) * (num_rows + 1) > MOST_LABELLED:
             raise NoNetwork
         num_keys = math.prod(shape)
         choice = self._choices(variables, key, num_keys)
