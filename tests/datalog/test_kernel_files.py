@@ -75,7 +75,7 @@ def test_another_process_builds_nothing(text, provenance, folder, monkeypatch):
     again, others = runs(text, provenance, monkeypatch)
     assert again == first
     assert others.built == []
-    for file in folder.glob("*.o"):
+    for file in folder.rglob("*.o"):
         file.unlink()
     once_more, others = runs(text, provenance, monkeypatch)
     assert once_more == first

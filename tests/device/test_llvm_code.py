@@ -134,7 +134,7 @@ def test_code_is_compiled_once_and_read_from_its_file(folder, monkeypatch):
     llvm_code.compile_kernel(kernel)(np.ones(3), out, 3)
     assert len(compiled) == 2
     assert out.tolist() == [2, 2, 2]
-    files = list(folder.iterdir())
+    files = list(folder.rglob("*.o"))
     assert len(files) == 2
     for file in files:
         file.write_bytes(file.read_bytes()[:-1])

@@ -147,10 +147,11 @@ def _memory() -> int:
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
+def atomic_write(path: str | os.PathLike, mode: str = "w", is_durable: bool = True) -> Iterator[IO]:
     """Open a temporary file beside `path`; rename it to `path` on success, delete it on any failure.
 
     What a process that was killed while it wrote to `path` has left behind is deleted as well.
+    is_durable  whether it waits until the file is on disk, so that it is whole after a power failure too
     Raises DerivableError if the file cannot be written: no such folder, `path` is a folder, the disk is full.
     """
     target = checked_path(path)
@@ -160,8 +161,9 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO]:
         descriptor, name, lock = _unfinished(target)
         with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)

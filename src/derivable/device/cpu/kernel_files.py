@@ -72,10 +72,10 @@ class KernelFiles:
             return None
 
     def write(self, path: Path, content: dict) -> None:
-        # Where nothing can be written, each process makes its kernels.
+        # Where nothing can be written, each process makes its kernels. One cut short is no JSON, and made again.
         with suppress(OSError, DerivableError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path, "wb") as file:
+            with atomic_write(path, "wb", is_durable=False) as file:
                 file.write(json.dumps(content).encode())
 
 

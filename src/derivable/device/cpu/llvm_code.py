@@ -117,7 +117,8 @@ def _digest(text: str) -> str:
 
 
 def _path(digest: str) -> Any:
-    return cache_directory() / "objects" / f"{digest}.o"
+    # To write a file looks through its folder.
+    return cache_directory() / "objects" / digest[:2] / f"{digest[2:]}.o"
 
 
 def address_of(text: str) -> int:
@@ -171,8 +172,9 @@ def _read(path: Any) -> bytes | None:
 def _keep(path: Any, code: bytes) -> None:
     # Where nothing can be written, each process compiles anew.
     with suppress(OSError, DerivableError):
-        path.parent.mkdir(exist_ok=True)
-        with atomic_write(path, "wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # One cut short has another digest, and is made again.
+        with atomic_write(path, "wb", is_durable=False) as file:
             file.write(hashlib.sha256(code).digest() + code)
 
 
