@@ -12,7 +12,6 @@ import torch
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import as_node, is_observed, refuse_capture, within_memory
 from derivable.circuit.graph.circuit import Circuit
-from derivable.circuit.show.picture import MAX_NODES
 from derivable.core import html
 from derivable.core.diagnostics import DomainError, UnsupportedError, warn
 from derivable.core.lazy import hidden_names
@@ -329,6 +328,8 @@ class Logic(torch.nn.Module):
 
     def _repr_html_(self) -> str:
         """A table of inputs and outputs for notebooks, and the picture of a small circuit."""
+        from derivable.circuit.show.picture import MAX_NODES
+
         rows = [("input", name, repr(facts), self._input_shape(name)) for name, facts in self.inputs.items()]
         rows += [("output", name, _shown(facts), self._output_shape(name)) for name, facts in self.outputs.items()]
         title = f"<div><b>Logic</b>, provenance {self.provenance}: {html.safe(self.size_text())}</div>"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.compilation.choice import CategoricalVariables
+from derivable.circuit.compilation.categorical import CategoricalVariables
 from derivable.circuit.fold.fold_rows import fold_shares
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
