@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import gc
 import importlib.util
 import json
 import os
@@ -192,6 +193,8 @@ def measure(name: str, calls: int) -> None:
 
     if "JAX" in name:
         import jax  # noqa: F401
+    # PyTorch leaves 170,000 objects, which Python's collector goes over once 10,000 more are made by anyone: 0.09 s.
+    gc.collect()
     clocks, seconds = (time.perf_counter, time.process_time), []
     begin = [clock() for clock in clocks]
     call = CASES[name]()
