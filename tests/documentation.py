@@ -2,7 +2,7 @@
 
 The convention (also in CONTRIBUTING.md): a page runs top to bottom, in a process and a directory of its own.
 
-```python      executed; all blocks of a page share one namespace
+```python      executed; all blocks of a page share one namespace. With a title it is written to that file, as below
 ```text        directly after a python block: what that block prints
 ```console     each `$ derivable ...` line is run; the lines under it are what it prints on stdout
 title="NAME"   a block of any other language with this title is written to the file NAME
@@ -122,7 +122,7 @@ def run_page(text: str, name: str, directory: Path) -> int:
         for position, block in enumerate(blocks):
             place = f"{name}:{block.line}"
             assert block.language not in DISGUISED, f"{place}: write ```python, so that the block is executed"
-            if block.language == "python":
+            if block.language == "python" and block.title is None:
                 code = compile("\n" * (block.line - 1) + block.code, name, "exec")
                 printed = io.StringIO()
                 with contextlib.redirect_stdout(printed), warnings.catch_warnings():
