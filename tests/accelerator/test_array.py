@@ -202,7 +202,7 @@ class Engine(Player):
         for group in groups:
             starts.append(starts[-1] + max(expected_cycles(of, instruction) for instruction in group))
         read = starts[-1] + 2
-        cycles = read + of.c * of.sub_arrays + 3
+        cycles = read + of.c * of.sub_arrays + 5
         values: dict[str, np.ndarray] = {"rst": np.arange(cycles) == 0}
         for name, memory in (("a", state.a), ("b", state.b), ("k", state.k)):
             words = getattr(of, name)
@@ -235,7 +235,7 @@ class Engine(Player):
             assert ready[0]
             spent.append(int(np.flatnonzero(done[1:])[0]) + 1)
             assert np.flatnonzero(ready[1:])[0] + 1 == spent[-1]
-        c = drain(played["c_word"][read + 2 : read + 2 + of.c * of.sub_arrays])
+        c = drain(played["c_word"][read + 4 : read + 4 + of.c * of.sub_arrays])
         return c.reshape(of.sub_arrays, of.c, of.width), spent
 
 
@@ -293,9 +293,9 @@ def expected_cycles(of: Machine, instruction) -> int:
     if instruction.unit == "nn":
         rows = instruction.n0 * instruction.n1 * instruction.n2
         tile = int(layer_cycles(Layer(rows, of.height, of.width), of.height, of.width, 1))
-        return instruction.columns * instruction.tiles * tile + 8 + PRODUCT + (of.sub_arrays - 1).bit_length()
+        return instruction.columns * instruction.tiles * tile + 9 + PRODUCT + (of.sub_arrays - 1).bit_length()
     passes = instruction.groups * -(-instruction.length // of.height)
-    return passes * (3 * of.height + instruction.length - 1) + 8 + PRODUCT
+    return passes * (3 * of.height + instruction.length - 1) + 9 + PRODUCT
 
 
 @needs_verilator

@@ -20,9 +20,13 @@ COLUMNS = 8
 WORK, FIRST, READS, EVERY, GAP, WORDS, TO_WRITE, TO_END = range(COLUMNS)
 DMA, MOVE, NN, VSA, VEC = range(5)
 # What the kernel keeps of each unit: how many of its instructions left the queue and came into it, the cycle from which
-# on it is free, its instruction, the steps of it that are left and those that are done.
-STATE = 6
-TAKEN, PUSHED, FREE, CURRENT, LEFT, DONE = range(STATE)
+# on it is free, its instruction, the steps of it that are left and those that are done, and the cycle from which on the
+# head of its queue stands in its register.
+STATE = 7
+TAKEN, PUSHED, FREE, CURRENT, LEFT, DONE, HEAD = range(STATE)
+# Cycles until an instruction can be taken that comes into an empty queue, whose last need is done, or that follows the
+# one that is taken: the entry, its register, and the comparison of its needs.
+ENTRY, NEED, NEXT = 3, 2, 2
 NEVER = 1 << 62
 
 
@@ -47,17 +51,19 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
     count, mask = len(units), len(writes) - 1
     for n in range(count):
         end[n] = NEVER
-    put = taken = next_line = vec_resumes = refusals = 0
-    vec_waited = move_waited = False
-    cycle = pushed = 1
+    put = taken = next_line = vec_resumes = refusals = awake = 0
+    vec_waited = move_waited = pauses = False
+    cycle = pushed = 2
     while taken < count or state[DMA, LEFT] + state[MOVE, LEFT] + state[VEC, LEFT] > 0:
         cycle += 1
 
-        # A load offers a line. Lanes that write come before it, and pause for every eighth time that it is put off.
+        # A load offers a line. Lanes that write come before it, and pause in the cycle after every eighth time that it
+        # is put off.
         is_load = state[DMA, LEFT] > 0 and columns[state[DMA, CURRENT], READS] == 0
         offers = is_load and cycle >= next_line
         is_written = writes[cycle & mask] == cycle
         is_due = state[VEC, LEFT] > 0 and cycle >= vec_resumes
+        asks = is_due and not pauses
         pauses = offers and is_written and refusals == 7
         if offers and is_written:
             refusals = (refusals + 1) & 7
@@ -68,7 +74,6 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
                 n = state[DMA, CURRENT]
                 end[n] = state[DMA, FREE] = cycle + columns[n, TO_END]
 
-        asks = is_due and not pauses
         vec_reads = columns[state[VEC, CURRENT], READS] if asks else 0
         move_reads = state[MOVE, LEFT] > 0
         store_reads = state[DMA, LEFT] > 0 and not is_load
@@ -117,9 +122,13 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
             soonest = min(soonest, vec_resumes)
         for unit in range(5):
             free = state[unit, FREE]
-            if free >= cycle:
+            # Until NEED cycles later, others that need what it did may go.
+            if free + NEED > cycle:
                 soonest = min(soonest, max(free, cycle + 1))
             if free > cycle or state[unit, TAKEN] == state[unit, PUSHED]:
+                continue
+            if state[unit, HEAD] > cycle:
+                soonest = min(soonest, state[unit, HEAD])
                 continue
             n = numbers[offsets[unit] + state[unit, TAKEN]]
             is_met = True
@@ -127,13 +136,15 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
                 need = needs[n, other]
                 if need > 0:
                     is_there = need <= offsets[other + 1] - offsets[other]
-                    is_met = is_met and is_there and end[numbers[offsets[other] + need - 1]] < cycle
+                    is_met = is_met and is_there and end[numbers[offsets[other] + need - 1]] <= cycle - NEED
             if not is_met:
                 continue
             is_busy = True
             taken += 1
             begin[n] = cycle
             state[unit, TAKEN] += 1
+            state[unit, HEAD] = cycle + NEXT
+            awake = cycle + NEED
             state[unit, CURRENT] = n
             state[unit, FREE] = NEVER
             if unit in (NN, VSA):
@@ -145,10 +156,12 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
                 next_line = max(next_line, cycle + 1 + columns[n, FIRST])
 
         if is_put:
+            if state[units[put], PUSHED] == state[units[put], TAKEN]:
+                state[units[put], HEAD] = cycle + ENTRY
             state[units[put], PUSHED] += 1
             put += 1
             pushed = cycle
-        elif not is_busy:
+        elif not is_busy and cycle >= awake:
             if soonest == NEVER:
                 return pushed, taken
             cycle = soonest - 1

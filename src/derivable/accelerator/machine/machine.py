@@ -54,6 +54,7 @@ class Latencies:
 
     off_chip  from the address of a burst of off-chip memory to its first line, or from its last line to the answer
     interval  from a line that is read from off-chip memory to the next
+    ask       until the address of the first burst of a load is at the port
     load, store            of a transfer, which also takes `off_chip` and its lines
     move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
     turn                   more, where results are turned, than that and the lanes
@@ -61,12 +62,13 @@ class Latencies:
 
     off_chip: int = 16
     interval: int = 1
+    ask: int = 1
     load: int = 2
-    store: int = 5
-    move: int = 4
-    nn: int = 11
-    vsa: int = 11
-    vec: int = 20
+    store: int = 7
+    move: int = 6
+    nn: int = 12
+    vsa: int = 12
+    vec: int = 22
     turn: int = 2
 
 
@@ -148,7 +150,8 @@ def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
     """What an instruction takes of its unit and of X: the columns of `clock`, [unit column] cycles and words."""
     if isinstance(of, Transfer):
         if of.operation == "load":
-            return of.lines, latencies.off_chip, 0, 1, latencies.interval - 1, 0, 0, latencies.load
+            first = latencies.ask + latencies.off_chip
+            return of.lines, first, 0, 1, latencies.interval - 1, 0, 0, latencies.load
         return of.lines, 0, 1, 1, 0, 0, 0, latencies.off_chip + latencies.store
     if isinstance(of, Move):
         beats = 1 + (of.operation == "P" and 8 * machine.width > machine.line)
@@ -175,9 +178,10 @@ def timing(machine: Machine, program: Program, latencies: Latencies | None = Non
     """In which cycle each instruction is taken by its unit, and in which it is done: [instruction] int64 each.
 
     The controller puts an instruction a cycle into the queues, in order, and waits while the queue of the next one is
-    full. A unit takes the head of its queue in the cycle after it came there or what it needs was done, and not before
-    the cycle in which the unit is done with the one before. Units wait for the ports of X as they do in the RTL
-    (`kernels/clock.py`). What is not in it: off-chip memory that refuses transfers.
+    full. A unit takes the head of its queue three cycles after it came there, two after the one before was taken and
+    two after what it needs was done, and not before the cycle in which the unit is done with the one before. Units wait
+    for the ports of X as they do in the RTL (`kernels/clock.py`). What is not in it: off-chip memory that refuses
+    transfers.
 
     Raises LayoutError where instructions wait for one another for ever.
     """

@@ -12,7 +12,7 @@
 //                                  +-----------------------------------------------+
 //
 // VEC has the cache's port for writing before DMA, which waits: results cannot, off-chip memory can. For every eight
-// cycles that a load waits, VEC leaves out a step; so a load beside lanes that write in every cycle is not put off until
+// cycles that a load waits, VEC leaves out a step, the next one; so a load beside lanes that write in every cycle is not put off until
 // they end, and lanes that nothing but this load would keep waiting lose little.
 //
 // Host port, words of 32 bits at byte addresses; what is read comes in the next cycle:
@@ -194,8 +194,10 @@ module accelerator #(
   );
   logic [2:0] refusals;
   logic       vec_pause, vec_paused;
-  assign vec_pause = load_write && vec_write && refusals == 3'd7;
-  always_ff @(posedge clk) refusals <= rst ? 3'd0 : refusals + 3'(load_write && vec_write);
+  always_ff @(posedge clk) begin
+    vec_pause <= load_write && vec_write && refusals == 3'd7;
+    refusals  <= rst ? 3'd0 : refusals + 3'(load_write && vec_write);
+  end
   assign waiting = {
     ((vec_a || vec_b) && !vec_granted) || vec_paused,
     move_read && !move_granted,

@@ -7,11 +7,11 @@
 //   NN ----> gemm_sequencer --------> addresses, load ----+
 //   VSA ---> convolution_sequencer -> addresses, load ----+                        C[bank] ---> SIMD unit
 //
-// Timing: an address that a sequencer gives is registered, then read, so that its word is at the array 2 cycles later.
+// Timing: an address that a sequencer gives is registered, then read, so that its word is at the array 3 cycles later.
 // Instructions are taken in a cycle with `valid` and `ready`; `done` is set for a cycle when all results are in C:
-//   NN    columns * tiles * (2H + W + M - 2) + 11 + $clog2(N) cycles later
-//   VSA   groups * passes * (3H + d - 1) + 11 cycles later
-// What MOVE writes in a cycle is read from the next one on. `c_word` is the word at `c_address` of bank `c_bank` 2
+//   NN    columns * tiles * (2H + W + M - 2) + 12 + $clog2(N) cycles later
+//   VSA   groups * passes * (3H + d - 1) + 12 cycles later
+// What MOVE writes in a cycle is read from the next one on. `c_word` is the word at `c_address` of bank `c_bank` 4
 // cycles later; any number of reads may be on their way.
 module array_engine #(
     parameter int H       = 8,
@@ -57,9 +57,9 @@ module array_engine #(
 );
   `include "isa.svh"
 
-  // From the address of the row that a result starts with to the result: two cycles to the array, and the array's.
-  localparam int NN_DELAY = 2 + H + W + 3 + $clog2(N);
-  localparam int VSA_DELAY = 2 + H + 5;
+  // From the address of the row that a result starts with to the result: three cycles to the array, and the array's.
+  localparam int NN_DELAY = 3 + H + W + 3 + $clog2(N);
+  localparam int VSA_DELAY = 3 + H + 5;
 
   wire nn_load, nn_c_valid, nn_c_add;
   wire [A_BITS-1:0] nn_a;
@@ -149,11 +149,14 @@ module array_engine #(
   end
 
   // Addresses, registered; what goes with a word arrives with it.
-  reg [1:0] nn_loads, vsa_loads, vsa_zeros;
+  reg [1:0] nn_loads, vsa_loads;
+  reg [2:0] vsa_zeros;
+  reg [N-1:0] enable;
   always_ff @(posedge clk) begin
     nn_loads  <= {nn_loads[0], nn_load};
     vsa_loads <= {vsa_loads[0], vsa_load};
-    vsa_zeros <= {vsa_zeros[0], vsa_load && vsa_zero};
+    vsa_zeros <= {vsa_zeros[1:0], vsa_load && vsa_zero};
+    enable    <= (folded & {N{!nn_ready}}) | (convolving & {N{!vsa_ready}});
   end
 
   wire [N*W*8-1:0] vertical;
@@ -161,15 +164,17 @@ module array_engine #(
   wire [N*W*32-1:0] columns;
   wire [W*32-1:0] total;
   wire [N*W*32-1:0] read;
-  wire [N-1:0] load;
+  reg [N-1:0] load;
+  reg [C_BITS-1:0] c_at;
   for (genvar n = 0; n < N; n = n + 1) begin : part
     reg [A_BITS-1:0] at_a;
     reg [B_BITS-1:0] at_b;
     wire [B_BITS-1:0] offset;
     wire [W*8-1:0] from_a;
     always_ff @(posedge clk) begin
-      at_a <= convolving[n] ? vsa_a : nn_a;
-      at_b <= nn_b + offset;
+      at_a    <= convolving[n] ? vsa_a : nn_a;
+      at_b    <= nn_b + offset;
+      load[n] <= convolving[n] ? vsa_loads[1] : nn_loads[1];
     end
     bank #(
         .WORDS(A_WORDS),
@@ -207,8 +212,7 @@ module array_engine #(
         .read_address(nn_k),
         .read_data(offset)
     );
-    assign vertical[n*W*8+:W*8] = convolving[n] && vsa_zeros[1] ? '0 : from_a;
-    assign load[n] = convolving[n] ? vsa_loads[1] : nn_loads[1];
+    assign vertical[n*W*8+:W*8] = convolving[n] && vsa_zeros[2] ? '0 : from_a;
 
     wire own = convolving[n] || n != 0;
     accumulator #(
@@ -222,7 +226,7 @@ module array_engine #(
         .split(own && vsa_split),
         .address(own ? vsa_c : nn_c),
         .data(own ? columns[n*W*32+:W*32] : total),
-        .read_address(c_address),
+        .read_address(c_at),
         .read_data(read[n*W*32+:W*32])
     );
   end
@@ -233,7 +237,7 @@ module array_engine #(
       .N(N)
   ) array (
       .clk,
-      .enable((folded & {N{!nn_ready}}) | (convolving & {N{!vsa_ready}})),
+      .enable,
       .circular(convolving),
       .nibbles((convolving & {N{vsa_split}}) | (~convolving & {N{nn_nibbles}})),
       .split(convolving & {N{vsa_split}}),
@@ -245,10 +249,21 @@ module array_engine #(
       .total
   );
 
-  reg [N_BITS-1:0] bank_read;
+  // Four cycles from an address of C to its word: the address, the memory, a register behind it, the choice of a bank.
+  reg [N*W*32-1:0] c_read;
+  wire [N_BITS-1:0] bank_read;
+  delay #(
+      .BITS  (N_BITS),
+      .CYCLES(3)
+  ) with_c (
+      .clk,
+      .in (c_bank),
+      .out(bank_read)
+  );
   always_ff @(posedge clk) begin
-    bank_read <= c_bank;
-    c_word <= read[bank_read*W*32+:W*32];
+    c_at   <= c_address;
+    c_read <= read;
+    c_word <= c_read[bank_read*W*32+:W*32];
   end
 
   wire unused = &{1'b0, nn_instruction, vsa_instruction, k_words};

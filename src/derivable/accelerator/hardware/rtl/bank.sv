@@ -1,6 +1,6 @@
 // A memory of WORDS words with one write port and one read port: a bank of A, B or K.
-// Timing: `read_data` is the word at `read_address` one cycle later; a word that is written in the same cycle is seen
-// from the next cycle on.
+// Timing: `read_data` is the word at `read_address` two cycles later, behind a register of its own, for a block of memory
+// takes most of a cycle; a word that is written in the cycle of its address is seen from the next cycle on.
 module bank #(
     parameter int WORDS   = 1024,
     parameter int BITS    = 32,
@@ -14,8 +14,10 @@ module bank #(
     output reg  [   BITS-1:0] read_data
 );
   reg [BITS-1:0] memory[0:WORDS-1];
+  reg [BITS-1:0] read;
   always_ff @(posedge clk) begin
     if (write_enable) memory[write_address] <= write_data;
-    read_data <= memory[read_address];
+    read      <= memory[read_address];
+    read_data <= read;
   end
 endmodule

@@ -6,8 +6,8 @@
 // Bank b reads row q, or q+1 where b < r; the outputs, rotated by r, are the word. Bytes behind the end of the memory may
 // be anything: nothing uses them.
 //
-// Timing: cycle  0: address;  1: outputs of the banks;  2: data, rotated, until the next read.
-//         A write of cycle 0 is seen by reads of cycle 2 and later.
+// Timing: cycle  0: address;  1: rows;  2: outputs of the banks;  3: the same, behind a register;  4: data, rotated.
+//         A write takes three cycles (port, rotated, rows), and is seen by reads of cycle 2 and later.
 module cache #(
     parameter int L = 64,        // bytes of a word, a power of two
     parameter int BYTES = 65536  // whole words, at least two
@@ -31,55 +31,67 @@ module cache #(
   localparam int ROW = $clog2(BYTES / L);
 
   // The word rotated towards higher bytes, and the masks with it.
-  logic [SHIFT-1:0] into;
-  assign into = write_address[SHIFT-1:0];
+  logic [SHIFT+ROW-1:0] to;
+  logic [8*L-1:0]       written;
+  logic [L-1:0]         mask;
+  logic [SHIFT-1:0]     into;
+  assign into = to[SHIFT-1:0];
   logic [16*L-1:0] doubled_data;
   logic [2*L-1:0]  doubled_mask;
-  assign doubled_data = {write_data, write_data} << {into, 3'b000};
-  assign doubled_mask = {write_mask, write_mask} << into;
+  assign doubled_data = {written, written} << {into, 3'b000};
+  assign doubled_mask = {mask, mask} << into;
 
   logic [8*L-1:0]   rotated;
   logic [L-1:0]     enable;
   logic [SHIFT-1:0] write_turn;
   logic [ROW-1:0]   write_row;
   always_ff @(posedge clk) begin
-    enable     <= write ? doubled_mask[2*L-1:L] : '0;
+    to         <= write_address[SHIFT+ROW-1:0];
+    written    <= write_data;
+    mask       <= write ? write_mask : '0;
+    enable     <= doubled_mask[2*L-1:L];
     rotated    <= doubled_data[16*L-1:8*L];
     write_turn <= into;
-    write_row  <= write_address[SHIFT+:ROW];
+    write_row  <= to[SHIFT+:ROW];
   end
 
-  logic [SHIFT-1:0] turn_0, turn_1;
-  logic             shown_0, shown_1;
-  logic [8*L-1:0]   banks_0, banks_1;
+  logic                 reads_0, reads_1;
+  logic [SHIFT+ROW-1:0] from_0, from_1;
+  logic [SHIFT-1:0]     turn_0, turn_1;
+  logic [8*L-1:0]       banks_0, banks_1, bytes_0, bytes_1;
   always_ff @(posedge clk) begin
-    shown_0 <= read_0;
-    shown_1 <= read_1;
-    turn_0  <= address_0[SHIFT-1:0];
-    turn_1  <= address_1[SHIFT-1:0];
+    reads_0 <= read_0;
+    reads_1 <= read_1;
+    from_0  <= address_0[SHIFT+ROW-1:0];
+    from_1  <= address_1[SHIFT+ROW-1:0];
+    bytes_0 <= banks_0;
+    bytes_1 <= banks_1;
   end
+  delay #(.BITS(2 * SHIFT), .CYCLES(2)) until_bytes (
+      .clk, .in({from_1[SHIFT-1:0], from_0[SHIFT-1:0]}), .out({turn_1, turn_0})
+  );
 
   for (genvar b = 0; b < L; b++) begin : bank
     logic [7:0]     memory[BYTES/L];
     logic [ROW-1:0] row_0, row_1, row_write;
     // A bank before the first byte of a word has it one row further. Each compares for itself: a mask of all banks,
     // (1 << first) - 1, would be a chain of carries as long as the word.
-    assign row_0     = address_0[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, address_0[SHIFT-1:0]});
-    assign row_1     = address_1[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, address_1[SHIFT-1:0]});
+    assign row_0     = from_0[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, from_0[SHIFT-1:0]});
+    assign row_1     = from_1[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, from_1[SHIFT-1:0]});
     assign row_write = write_row + ROW'((SHIFT+1)'(b) < {1'b0, write_turn});
     always_ff @(posedge clk) begin
-      if (read_0) banks_0[8*b+:8] <= memory[row_0];
-      if (read_1) banks_1[8*b+:8] <= memory[row_1];
+      if (reads_0) banks_0[8*b+:8] <= memory[row_0];
+      if (reads_1) banks_1[8*b+:8] <= memory[row_1];
       if (enable[b]) memory[row_write] <= rotated[8*b+:8];
     end
   end
 
   logic [16*L-1:0] turned_0, turned_1;
-  assign turned_0 = {banks_0, banks_0} >> {turn_0, 3'b000};
-  assign turned_1 = {banks_1, banks_1} >> {turn_1, 3'b000};
+  assign turned_0 = {bytes_0, bytes_0} >> {turn_0, 3'b000};
+  assign turned_1 = {bytes_1, bytes_1} >> {turn_1, 3'b000};
   always_ff @(posedge clk) begin
-    if (shown_0) data_0 <= turned_0[8*L-1:0];
-    if (shown_1) data_1 <= turned_1[8*L-1:0];
+    data_0 <= turned_0[8*L-1:0];
+    data_1 <= turned_1[8*L-1:0];
   end
 
   logic unused;

@@ -1,13 +1,14 @@
 // Runs a program: fetches its instructions in order, puts each into the queue of its unit, and lets the head of a queue
 // go when the units have completed what it needs.
 //
-//   program memory --> fetched --+--> queue DMA  --> unit
-//                                +--> queue MOVE --> unit      done of all units --> counters of completed
-//                                +--> ...                                            instructions, by need of heads
+//   program memory --> [read] --> [fetched] --+--> queue DMA  --> unit
+//                                             +--> queue MOVE --> unit      done of all units --> counters of completed
+//                                             +--> ...                                            instructions, by need
+//                                                                                                 of heads
 //
 // Timing: one instruction a cycle is fetched; fetching stops while the queue of the fetched instruction is full. With
-// `start` in cycle 0, the first instruction is in its queue in cycle 3 and taken there at the earliest. END waits until
-// all units have completed what they were given; `running` falls then.
+// `start` in cycle 0, the first instruction goes into its queue in cycle 3. END waits until all units have completed what
+// they were given; `running` falls then.
 module controller #(
     parameter int PROGRAM = 1024  // instructions
 ) (
@@ -32,20 +33,23 @@ module controller #(
 
   localparam int BITS = $clog2(PROGRAM);
 
-  // Sixteen memories of one word each, so that the host writes a word and a fetch reads them all.
-  logic            fetch;
+  // Sixteen memories of one word each, so that the host writes a word and a fetch reads them all. A register behind them
+  // has the time that a block of memory takes.
+  logic            fetch, moves;
   logic [BITS-1:0] at;
-  logic [511:0]    fetched;
+  logic [511:0]    read, fetched;
   for (genvar w = 0; w < 16; w++) begin : word
     logic [31:0] memory[PROGRAM];
     always_ff @(posedge clk) begin
       if (program_write && program_index[3:0] == 4'(w)) memory[program_index[4+:BITS]] <= program_data;
-      if (fetch) fetched[32*w+:32] <= memory[at];
+      if (fetch) read[32*w+:32] <= memory[at];
+      if (moves) fetched[32*w+:32] <= read[32*w+:32];
     end
   end
 
   logic [4:0]  full, empty, push, busy;
   logic [79:0] completed;
+  logic        was_read; // `read` holds an instruction
   logic        here;     // `fetched` holds an instruction that is in no queue yet
   logic        ended;    // END was fetched
   logic        goes;     // the fetched instruction leaves for its queue
@@ -54,7 +58,8 @@ module controller #(
   assign unit   = fetched[UNIT_LSB+:3];
   assign is_end = unit == UNIT_END;
   assign goes   = here && !is_end && !full[unit];
-  assign fetch  = running && !ended && (!here || goes);
+  assign moves  = !here || goes;
+  assign fetch  = running && !ended && (!was_read || moves);
   assign clear  = start && !running;
 
   for (genvar u = 0; u < 5; u++) begin : of_unit
@@ -83,25 +88,27 @@ module controller #(
   end
 
   always_ff @(posedge clk) begin
-    if (fetch) begin
-      at   <= at + BITS'(1);
-      here <= 1'b1;
-    end else if (goes) here <= 1'b0;
+    if (fetch) at <= at + BITS'(1);
+    if (fetch || moves) was_read <= fetch;
+    if (moves) here <= was_read;
     if (here && is_end) begin
-      ended <= 1'b1;
-      here  <= 1'b0;
+      ended    <= 1'b1;
+      was_read <= 1'b0;
+      here     <= 1'b0;
     end
     if (ended && &empty && busy == 0) running <= 1'b0;
     if (clear) begin
-      running <= 1'b1;
-      at      <= '0;
-      here    <= 1'b0;
-      ended   <= 1'b0;
+      running  <= 1'b1;
+      at       <= '0;
+      was_read <= 1'b0;
+      here     <= 1'b0;
+      ended    <= 1'b0;
     end
     if (rst) begin
-      running <= 1'b0;
-      here    <= 1'b0;
-      ended   <= 1'b0;
+      running  <= 1'b0;
+      was_read <= 1'b0;
+      here     <= 1'b0;
+      ended    <= 1'b0;
     end
   end
 

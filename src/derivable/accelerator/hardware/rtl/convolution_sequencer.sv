@@ -9,7 +9,8 @@
 //
 // `reverse` takes and gives elements in the order 0, d - 1, d - 2, ..., 1: circular correlation.
 //
-// The index of the stream is reduced modulo d by counting: it goes back by one in each cycle of `load`, by H a pass.
+// The index of the stream is reduced modulo d by counting: it goes back by one in each cycle of `load`, by H a pass; with
+// `reverse` the other way round.
 //
 // Timing: an instruction is taken in a cycle with `valid` and `ready`, in which all fields are sampled. `done` is set
 // for one cycle, groups * passes * (3H + d - 1) + DELAY - H + 4 cycles later (T of equations (3) and (4), and a
@@ -49,39 +50,47 @@ module convolution_sequencer #(
   reg [2:0] state;
   reg [16:0] step;
   reg adds, reverses;
-  reg [15:0] length, num_groups, group;
+  reg [15:0] length, top, num_groups, group;  // top: the last element
   reg [A_ADDRESS-1:0] stride_a, stride_b, stationary, stream;
   // The element of the stationary vector that is loaded, the first element of the pass; the start of the pass in the
   // stream, and where the stream is.
-  reg [16:0] element, begins;
+  reg [16:0] element, begins, last_step;
   reg [15:0] start, index;
+  reg end_pass, end_group;  // known in the cycle after the pass and the group
 
+  // The next element modulo d, and the one before.
+  function automatic logic [15:0] up(input logic [15:0] of, input logic [15:0] last);
+    up = of == last ? 16'd0 : of + 16'd1;
+  endfunction
+  function automatic logic [15:0] down(input logic [15:0] of, input logic [15:0] last);
+    down = of == 0 ? last : of - 16'd1;
+  endfunction
   wire [16:0] next_pass = begins + 17'(H);
-  wire end_pass = next_pass >= {1'b0, length};
-  wire end_group = group == num_groups - 1;
-  wire end_stream = step == {1'b0, length} + 17'(H - 2);
+  wire [15:0] earlier = reverses ? up(start, top) : down(start, top);
+  wire end_stream = step == last_step;
 
   assign ready = state == IDLE;
   assign load = state == LOAD;
   assign zero = element >= {1'b0, length};
-  assign address = load ? stationary + A_ADDRESS'(element)
-      : reverses && index != 0 ? stream + A_ADDRESS'({length - index}) : stream + A_ADDRESS'(index);
+  assign address = (load ? stationary : stream) + (load ? A_ADDRESS'(element) : A_ADDRESS'(index));
 
   always_ff @(posedge clk) begin
     case (state)
       IDLE: begin
         {step, group, begins} <= 0;
         {adds, reverses, length, num_groups} <= {accumulate, reverse, d, groups};
+        top <= d - 1'b1;
+        last_step <= {1'b0, d} + 17'(H - 2);
         {stationary, stream, stride_a, stride_b} <= {a_base, b_base, a_stride, b_stride};
         element <= 17'(H - 1);
-        start <= d == 1 ? 0 : 1;
+        start <= d == 1 ? 16'd0 : reverse ? d - 16'd1 : 16'd1;
         if (valid) state <= LOAD;
       end
       LOAD: begin
         step <= step + 1'b1;
         element <= element - 1'b1;
-        start <= start == 0 ? length - 1'b1 : start - 1'b1;
-        index <= start == 0 ? length - 1'b1 : start - 1'b1;
+        start <= earlier;
+        index <= earlier;
         if (step == 17'(H - 1)) begin
           step  <= 0;
           state <= STREAM;
@@ -89,7 +98,7 @@ module convolution_sequencer #(
       end
       STREAM: begin
         step  <= step + 1'b1;
-        index <= index == length - 1 ? 0 : index + 1'b1;
+        index <= reverses ? down(index, top) : up(index, top);
         if (end_stream) begin
           step  <= 0;
           state <= WAIT;
@@ -102,7 +111,7 @@ module convolution_sequencer #(
           begins <= end_pass ? 0 : next_pass;
           element <= (end_pass ? 17'd0 : next_pass) + 17'(H - 1);
           if (end_pass) begin
-            start <= length == 1 ? 0 : 1;
+            start <= top == 0 ? 16'd0 : reverses ? top : 16'd1;
             group <= group + 1'b1;
             stationary <= stationary + stride_a;
             stream <= stream + stride_b;
@@ -112,6 +121,8 @@ module convolution_sequencer #(
       end
       default: if (written[2]) state <= IDLE;
     endcase
+    end_pass  <= next_pass >= {1'b0, length};
+    end_group <= group == num_groups - 1;
     if (rst) state <= IDLE;
   end
 
@@ -132,13 +143,13 @@ module convolution_sequencer #(
   reg [C_ADDRESS-1:0] vector;
   reg [15:0] n;
   reg [2:0] written;  // the last result: on its way, and in C
-  assign c_address = reverses && n != 0 ? vector + C_ADDRESS'({length - n}) : vector + C_ADDRESS'(n);
+  assign c_address = vector + C_ADDRESS'(n);
   always_ff @(posedge clk) begin
     if (ready) begin
       vector <= c_base;
       n <= 0;
     end else if (c_valid) begin
-      n <= pass_ends ? 0 : n + 1'b1;
+      n <= pass_ends ? 16'd0 : reverses ? down(n, top) : up(n, top);
       if (pass_ends && in_last) vector <= vector + C_ADDRESS'(length);
     end
     written <= {written[1:0], c_valid && pass_ends && in_last && in_final};

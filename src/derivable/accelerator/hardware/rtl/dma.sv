@@ -5,7 +5,8 @@
 // any time. A load writes one line a cycle while lines come and the cache takes them; a store reads the cache as long as
 // its buffer has room for what is under way.
 //
-// Timing: `done` two cycles after the last line of a load was taken, one cycle after the last answer to a store.
+// Timing: the first address two cycles after the instruction was taken, and a cycle between one and the next; `done` two
+// cycles after the last line of a load was taken, one cycle after the last answer to a store.
 module dma #(
     parameter int L = 64
 ) (
@@ -21,7 +22,7 @@ module dma #(
     output logic           read,
     input  logic           read_granted,
     output logic [31:0]    read_address,
-    input  logic [8*L-1:0] read_data,     // two cycles after the grant
+    input  logic [8*L-1:0] read_data,     // four cycles after the grant
     output logic           write,
     input  logic           write_granted,
     output logic [31:0]    write_address,
@@ -52,19 +53,14 @@ module dma #(
   localparam int SHIFT = $clog2(L);
   localparam int LINES = DMA_LINES_BITS;
 
-  // A burst ends at the next boundary or with the instruction.
-  function automatic logic [LINES-1:0] burst(input logic [31:0] address, input logic [LINES-1:0] left);
-    logic [LINES-1:0] room;
-    room = LINES'(BURST) - (LINES'(address >> SHIFT) & LINES'(BURST - 1));
-    burst = left < room ? left : room;
-  endfunction
-
   localparam logic [1:0] IDLE = 2'd0, LOAD = 2'd1, STORE = 2'd2, FINISH = 2'd3;
   logic [1:0] state;
 
   logic [31:0] burst_address;   // of the next burst to be asked for
   logic [LINES-1:0] burst_left;      // lines not asked for yet
-  logic [LINES-1:0] lines;           // of the next burst
+  logic [LINES-1:0] lines;           // of the next burst, once it is `sized`
+  logic [LINES-1:0] room;            // until the next boundary
+  logic             sized;
   logic [31:0] cache_address;   // of the next line
   logic [LINES-1:0] lines_left;      // lines that have not come (load) or gone (store)
   logic [LINES-1:0] reads_left;      // lines of a store that have not been read
@@ -73,14 +69,15 @@ module dma #(
   // Whether any are left, as registers: what depends on them goes on to the ports of the cache in the same cycle.
   logic        loading, reading;
 
-  assign lines = burst(burst_address, burst_left);
+  // A burst ends at the next boundary or with the instruction.
+  assign room  = LINES'(BURST) - (LINES'(burst_address >> SHIFT) & LINES'(BURST - 1));
   assign asked = (ar_valid && ar_ready) || (aw_valid && aw_ready);
   assign ready = state == IDLE;
 
-  assign ar_valid   = state == LOAD && burst_left != 0;
+  assign ar_valid   = state == LOAD && sized;
   assign ar_address = burst_address;
   assign ar_lines   = 8'(lines - LINES'(1));
-  assign aw_valid   = state == STORE && burst_left != 0;
+  assign aw_valid   = state == STORE && sized;
   assign aw_address = burst_address;
   assign aw_lines   = 8'(lines - LINES'(1));
 
@@ -92,35 +89,37 @@ module dma #(
   assign r_ready       = write && write_granted;
   assign taken         = r_valid && r_ready;
 
-  // Store: four lines are buffered; two reads may be under way.
-  logic [8*L-1:0] buffer[4];
-  logic [1:0]     buffer_in, buffer_out;
-  logic [2:0]     held;      // lines in the buffer and under way to it
-  logic [1:0]     underway;  // reads granted one and two cycles ago
-  logic [2:0]     filled;    // lines in the buffer
+  // Store: eight lines are buffered; four reads may be under way.
+  logic [8*L-1:0] buffer[8];
+  logic [2:0]     buffer_in, buffer_out;
+  logic [3:0]     held;      // lines in the buffer and under way to it
+  logic [3:0]     underway;  // reads granted one to four cycles ago
+  logic [3:0]     filled;    // lines in the buffer
   logic           sent, granted;
   logic [31:0]    send_address;  // off-chip address of the line that is sent next: it says where bursts end
-  assign read         = reading && !held[2];
+  assign read         = reading && !held[3];
   assign read_address = cache_address;
   assign granted      = read && read_granted;
   assign w_valid      = filled != 0;
   assign w_data       = buffer[buffer_out];
-  assign w_last       = burst(send_address, lines_left) == LINES'(1);
+  assign w_last       = lines_left == LINES'(1) || &send_address[SHIFT+:$clog2(BURST)];
   assign sent         = w_valid && w_ready;
   assign b_ready      = 1'b1;
 
   always_ff @(posedge clk) begin
-    underway <= {underway[0], granted};
-    held     <= held + 3'(granted) - 3'(sent);
-    filled   <= filled + 3'(underway[1]) - 3'(sent);
-    if (underway[1]) begin
+    underway <= {underway[2:0], granted};
+    held     <= held + 4'(granted) - 4'(sent);
+    filled   <= filled + 4'(underway[3]) - 4'(sent);
+    if (underway[3]) begin
       buffer[buffer_in] <= read_data;
-      buffer_in         <= buffer_in + 2'd1;
+      buffer_in         <= buffer_in + 3'd1;
     end
     if (sent) begin
-      buffer_out   <= buffer_out + 2'd1;
+      buffer_out   <= buffer_out + 3'd1;
       send_address <= send_address + 32'(L);
     end
+    if (!sized) lines <= burst_left < room ? burst_left : room;
+    sized <= burst_left != 0 && !asked && state != IDLE;
     if (asked) begin
       burst_address <= burst_address + (32'(lines) << SHIFT);
       burst_left    <= burst_left - lines;

@@ -50,7 +50,7 @@ module gemm_sequencer #(
     output wire                 load,
     output reg  [A_ADDRESS-1:0] a_address,
     output reg  [K_ADDRESS-1:0] k_address,
-    output reg  [B_ADDRESS-1:0] b_address,
+    output wire [B_ADDRESS-1:0] b_address,
     output wire                 c_valid,
     output wire                 c_add,
     output reg  [C_ADDRESS-1:0] c_address
@@ -63,28 +63,38 @@ module gemm_sequencer #(
   reg adds;
   reg [K_ADDRESS-1:0] first_k;
   reg [15:0] num_tiles, num_columns, num0, num1, num2;
-  reg [B_ADDRESS-1:0] stride0, stride1, stride2;
-  reg [15:0] tile, column, i, y, x;
-  reg [B_ADDRESS-1:0] base, image, line;
-
-  wire end_x = x == num2 - 1;
-  wire end_y = y == num1 - 1;
-  wire end_row = end_x && end_y && i == num0 - 1;
-  wire first_tile = tile == 0;
-  wire end_tile = tile == num_tiles - 1;
-  wire end_column = column == num_columns - 1;
+  reg [B_ADDRESS-1:0] base, stride0, stride1, stride2;
+  reg [15:0] tile, column;
+  reg first_tile, end_tile, end_column;  // known in the cycle after the tile and the column
 
   assign ready = state == IDLE;
   assign load  = state == LOAD;
+
+  wire [2:0] first_rows, last_rows;
+  wire end_row = &last_rows;
+  loops #(
+      .LOOPS(3),
+      .ADDRESSES(1),
+      .ADDRESS_BITS(B_ADDRESS)
+  ) rows_of_a_tile (
+      .clk,
+      .load,
+      .step(state == STREAM),
+      .counts({num2, num1, num0}),
+      .bases(base),
+      .strides({stride2, stride1, stride0}),
+      .addresses(b_address),
+      .first(first_rows),
+      .last(last_rows)
+  );
 
   always_ff @(posedge clk) begin
     case (state)
       IDLE: begin
         step <= 0;
-        {tile, column, i, y, x} <= 0;
-        {base, image, line, b_address} <= {b_base, b_base, b_base, b_base};
+        {tile, column} <= 0;
         {adds, first_k, num_tiles, num_columns} <= {accumulate, k_base, tiles, columns};
-        {num0, num1, num2, stride0, stride1, stride2} <= {n0, n1, n2, s0, s1, s2};
+        {num0, num1, num2, base, stride0, stride1, stride2} <= {n0, n1, n2, b_base, s0, s1, s2};
         a_address <= a_base + A_ADDRESS'(H - 1);
         k_address <= k_base;
         if (valid) state <= LOAD;
@@ -96,28 +106,7 @@ module gemm_sequencer #(
           state <= STREAM;
         end else a_address <= a_address - 1'b1;
       end
-      STREAM: begin
-        x <= end_x ? 0 : x + 1'b1;
-        b_address <= b_address + stride2;
-        if (end_x) begin
-          y <= end_y ? 0 : y + 1'b1;
-          line <= line + stride1;
-          b_address <= line + stride1;
-          if (end_y) begin
-            i <= i + 1'b1;
-            image <= image + stride0;
-            line <= image + stride0;
-            b_address <= image + stride0;
-          end
-        end
-        if (end_row) begin
-          i <= 0;
-          image <= base;
-          line <= base;
-          b_address <= base;
-          state <= WAIT;
-        end
-      end
+      STREAM: if (end_row) state <= WAIT;
       WAIT: begin
         step <= step + 1'b1;
         if (step == STEPS'(H + W - 3)) begin
@@ -131,6 +120,9 @@ module gemm_sequencer #(
       end
       default: if (written[2]) state <= IDLE;
     endcase
+    first_tile <= tile == 0;
+    end_tile   <= tile == num_tiles - 1;
+    end_column <= column == num_columns - 1;
     if (rst) state <= IDLE;
   end
 
@@ -161,4 +153,6 @@ module gemm_sequencer #(
     done    <= written[2] && !rst;
     if (rst) written <= 3'b0;
   end
+
+  wire unused = &{1'b0, first_rows};
 endmodule

@@ -19,12 +19,11 @@ module loops #(
     output logic [LOOPS-1:0]                        first,
     output logic [LOOPS-1:0]                        last
 );
-  logic [LOOPS*COUNT_BITS-1:0] left;  // iterations of each loop after this one
+  logic [LOOPS*COUNT_BITS-1:0] left;  // iterations of each loop after this one; `last`: none, known a cycle before
   logic [LOOPS-1:0]            goes;  // this loop is the one that goes on: it has iterations left, inner loops have not
 
   for (genvar i = 0; i < LOOPS; i++) begin : loop
     logic inner_are_done;
-    assign last[i] = left[i*COUNT_BITS+:COUNT_BITS] == '0;
     if (i == LOOPS - 1) assign inner_are_done = 1'b1;
     else assign inner_are_done = &last[LOOPS-1:i+1];
     assign goes[i] = inner_are_done && !last[i];
@@ -34,9 +33,11 @@ module loops #(
     always_ff @(posedge clk) begin
       if (load || (step && inner_are_done && last[i])) begin
         left[i*COUNT_BITS+:COUNT_BITS] <= counts[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
+        last[i]                        <= counts[i*COUNT_BITS+:COUNT_BITS] == COUNT_BITS'(1);
         begun                          <= 1'b0;
       end else if (step && inner_are_done) begin
         left[i*COUNT_BITS+:COUNT_BITS] <= left[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
+        last[i]                        <= left[i*COUNT_BITS+:COUNT_BITS] == COUNT_BITS'(1);
         begun                          <= 1'b1;
       end
     end

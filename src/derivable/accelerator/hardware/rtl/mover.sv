@@ -2,7 +2,7 @@
 // grants the reads. The first `spread` words of the line are dealt out to the banks: bank first + j has word j mod spread.
 // A word of P that is wider than a line takes two cycles, one for each half.
 //
-// Timing: the first word is read in the cycle after the instruction is accepted, and written 3 cycles later; `done` the
+// Timing: the first word is read in the cycle after the instruction is accepted, and written 5 cycles later; `done` the
 // cycle after the last write.
 module mover #(
     parameter int H = 8,
@@ -21,7 +21,7 @@ module mover #(
     output logic            read,
     input  logic            granted,
     output logic [31:0]     read_address,
-    input  logic [8*L-1:0]  read_data,      // two cycles after the grant
+    input  logic [8*L-1:0]  read_data,      // four cycles after the grant
 
     output logic            write,
     output logic [1:0]      write_memory,   // A, B, K, P
@@ -76,21 +76,23 @@ module mover #(
 
   // Beside the read: the word, the bank, the half, whether it is the last.
   localparam int BESIDE = 3 + TO + 4;
-  logic [BESIDE-1:0] beside_0, beside_2;
-  logic              go_2, last_2, second_2;
-  logic [TO-1:0]     to_2;
-  logic [3:0]        bank_2;
+  logic [BESIDE-1:0] beside_0, beside_4;
+  logic              go_4, last_4, second_4;
+  logic [TO-1:0]     to_4;
+  logic [3:0]        bank_4;
   assign beside_0 = {addresses[2*BITS+:4], addresses[BITS+:TO], second, step && &last, taken};
-  delay #(.BITS(BESIDE), .CYCLES(2)) to_data (.clk, .in(beside_0), .out(beside_2));
-  assign {bank_2, to_2, second_2, last_2, go_2} = beside_2;
+  delay #(.BITS(BESIDE), .CYCLES(4)) to_data (.clk, .in(beside_0), .out(beside_4));
+  assign {bank_4, to_4, second_4, last_4, go_4} = beside_4;
 
-  // Bytes from `valid` on are zero in A and B.
+  // Bytes from `valid` on are zero in A and B. Which they are is known before the first line comes.
   logic [8*L-1:0] kept;
+  logic [L-1:0]   is_valid;
   for (genvar j = 0; j < L; j++) begin : of_byte
-    assign kept[8*j+:8] = 10'(j) < held[MOVE_VALID_LSB+:10] ? read_data[8*j+:8] : 8'd0;
+    always_ff @(posedge clk) is_valid[j] <= 10'(j) < held[MOVE_VALID_LSB+:10];
+    assign kept[8*j+:8] = is_valid[j] ? read_data[8*j+:8] : 8'd0;
   end
 
-  // Which word of the line a bank has: known before the first line comes. A spread of 16 is 0 here.
+  // Which word of the line a bank has. A spread of 16 is 0 here.
   function automatic logic [1023:0] remainders();
     for (int i = 0; i < 256; i++) remainders[4*i+:4] = 4'(i / 16 == 0 ? i : (i % 16) % (i / 16));
   endfunction
@@ -112,19 +114,19 @@ module mover #(
   assign word_p = (64 * W)'(read_data);
 
   logic [2*N+16-1:0] banks;
-  logic last_3;
-  assign banks = ((2 * N + 16)'(1) << held[MOVE_BANKS_LSB+:MOVE_BANKS_BITS]) - (2 * N + 16)'(1);
+  logic last_5;
   always_ff @(posedge clk) begin
-    write         <= go_2;
+    banks         <= ((2 * N + 16)'(1) << held[MOVE_BANKS_LSB+:MOVE_BANKS_BITS]) - (2 * N + 16)'(1);
+    write         <= go_4;
     write_memory  <= held[OPERATION_LSB+:2];
-    write_banks   <= N'(banks << bank_2);
-    write_address <= 32'(to_2);
+    write_banks   <= N'(banks << bank_4);
+    write_address <= 32'(to_4);
     a_words       <= dealt_a;
     b_words       <= dealt_b;
-    p_word        <= second_2 ? {word_p[32*W-1:0], word_p[32*W-1:0]} : word_p;
-    p_half        <= !IS_SPLIT ? 2'b11 : second_2 ? 2'b10 : 2'b01;
-    last_3        <= go_2 && last_2;
-    done          <= last_3;
+    p_word        <= second_4 ? {word_p[32*W-1:0], word_p[32*W-1:0]} : word_p;
+    p_half        <= !IS_SPLIT ? 2'b11 : second_4 ? 2'b10 : 2'b01;
+    last_5        <= go_4 && last_4;
+    done          <= last_5;
 
     if (taken && IS_SPLIT && is_p) second <= !second;
     if (accepted) begin
@@ -134,7 +136,7 @@ module mover #(
       second  <= 1'b0;
     end
     if (step && &last) issuing <= 1'b0;
-    if (last_3) active <= 1'b0;
+    if (last_5) active <= 1'b0;
     if (rst) begin
       active  <= 1'b0;
       issuing <= 1'b0;

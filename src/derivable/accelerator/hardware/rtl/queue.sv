@@ -1,8 +1,14 @@
-// The instructions that wait for one unit, in order. The head goes when every unit has completed what it needs.
+// The instructions that wait for one unit, in order. The head, which stands in a register, goes when every unit has
+// completed what it needs.
 //
-// Timing: an instruction pushed in cycle 0 can be taken in cycle 1.
+//   pushed --> entries --> [instruction] --> unit
+//                               |
+//            completed --> (all needs met) --> [valid]
+//
+// Timing: an instruction pushed in cycle 0 can be taken in cycle 3, two cycles after the one before it was taken, and
+// two cycles after the last instruction that it needs was done, at the earliest.
 module queue #(
-    parameter int DEPTH = 8  // a power of two
+    parameter int DEPTH = 8  // instructions with the head, a power of two
 ) (
     input  logic           clk,
     input  logic           rst,
@@ -19,16 +25,16 @@ module queue #(
 
   localparam int BITS = $clog2(DEPTH);
   logic [511:0]    entries[DEPTH];
-  logic [BITS-1:0] head, tail;
+  logic [BITS-1:0] next, tail;  // of the entries that follow the head
   logic [BITS:0]   count;
   logic [4:0]      met;
-  logic            taken;
+  logic            here;        // `instruction` holds the head
+  logic            taken, moves;
 
-  assign instruction = entries[head];
-  assign empty       = count == 0;
-  assign full        = count == (BITS + 1)'(DEPTH);
-  assign valid       = !empty && &met;
-  assign taken       = valid && ready;
+  assign empty = count == 0;
+  assign full  = count == (BITS + 1)'(DEPTH);
+  assign taken = valid && ready;
+  assign moves = !here || taken;
 
   // Counts are modulo 2^16: a need is met where the difference is not negative.
   for (genvar u = 0; u < 5; u++) begin : need
@@ -40,16 +46,22 @@ module queue #(
   end
 
   always_ff @(posedge clk) begin
-    if (push) begin
-      entries[tail] <= pushed;
-      tail          <= tail + BITS'(1);
+    // The entry behind the last one is free in every cycle, for the head takes none.
+    entries[tail] <= pushed;
+    if (push) tail <= tail + BITS'(1);
+    if (moves) begin
+      instruction <= entries[next];
+      here        <= next != tail;
+      if (next != tail) next <= next + BITS'(1);
     end
-    if (taken) head <= head + BITS'(1);
+    valid <= here && !taken && &met;
     count <= count + (BITS + 1)'(push) - (BITS + 1)'(taken);
     if (rst) begin
-      head  <= '0;
+      next  <= '0;
       tail  <= '0;
       count <= '0;
+      here  <= 1'b0;
+      valid <= 1'b0;
     end
   end
 endmodule

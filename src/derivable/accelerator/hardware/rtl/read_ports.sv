@@ -3,7 +3,7 @@
 // VEC asks for none, one or both of its operands, which it gets together. As long as all that is asked for is at most two
 // reads, all is granted. Else who was refused in the last cycle comes first, so that nobody waits for long.
 //
-// Timing: grants are combinational; data are those of the cache, two cycles later, and the port that was granted is
+// Timing: grants are combinational; data are those of the cache, four cycles later, and the port that was granted is
 // remembered until then.
 module read_ports #(
     parameter int L = 32
@@ -38,26 +38,13 @@ module read_ports #(
 );
   // Who was refused in the last cycle.
   logic vec_waited, move_waited;
-  logic is_crowded;
-  assign is_crowded = 3'(vec_a) + 3'(vec_b) + 3'(move) + 3'(store) > 3'd2;
-
-  always_comb begin
-    vec_granted   = vec_a || vec_b;
-    move_granted  = move;
-    store_granted = store;
-    if (is_crowded) begin
-      if (vec_a && vec_b) begin
-        // VEC takes both ports, or the others take one each.
-        vec_granted   = vec_waited;
-        move_granted  = move && !vec_waited;
-        store_granted = store && !vec_waited;
-      end else begin
-        // Three reads: MOVE and the store take turns.
-        move_granted  = move_waited;
-        store_granted = !move_waited;
-      end
-    end
-  end
+  // VEC takes both ports, or the others take one each; of three reads, MOVE and the store take turns.
+  logic vec_both, vec_one;
+  assign vec_both      = vec_a && vec_b;
+  assign vec_one       = vec_a != vec_b;
+  assign vec_granted   = vec_one || (vec_both && (vec_waited || !(move || store)));
+  assign move_granted  = move && !(vec_both && vec_waited) && !(vec_one && store && !move_waited);
+  assign store_granted = store && !(vec_both && vec_waited) && !(vec_one && move && move_waited);
 
   // VEC has port 0 for a and port 1 for b; the store prefers port 0, MOVE port 1.
   logic a_on_0, b_on_1, store_on_1, move_on_0;
@@ -72,7 +59,7 @@ module read_ports #(
   assign address_1 = b_on_1 ? vec_address_b : store_granted && store_on_1 ? store_address : move_address;
 
   logic store_from_1, move_from_0;
-  delay #(.BITS(2), .CYCLES(2)) until_data (.clk, .in({store_on_1, move_on_0}), .out({store_from_1, move_from_0}));
+  delay #(.BITS(2), .CYCLES(4)) until_data (.clk, .in({store_on_1, move_on_0}), .out({store_from_1, move_from_0}));
   assign vec_data_a = data_0;
   assign vec_data_b = data_1;
   assign store_data = store_from_1 ? data_1 : data_0;

@@ -1,7 +1,7 @@
 // The SIMD unit: arithmetic on lanes, from C and X to X. A step a cycle, as long as the cache grants its reads.
 //
 //   loops -> addresses -> X, C, P -> unpack -> operation -> along -> across -> requantise -> pack -> X
-//   cycle 0                1..2       2        3..9         10       (tree)    11..18       19      19
+//   cycle 0                1..4       4        5..11        12       (tree)    13..20       21      21
 //
 //   along   sums (or maxima) over the inner loop, which stay in the lane; one result at its end
 //   across  sums (or maxima) over the lanes, by a tree of clog2(S) levels; the result is in lane 0
@@ -11,8 +11,8 @@
 //
 // What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
 //
-// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 19 cycles later,
-// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 22 cycles
+// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 21 cycles later,
+// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 24 cycles
 // after its last step on.
 module vector_unit #(
     parameter int W = 8,
@@ -34,7 +34,7 @@ module vector_unit #(
     input  logic            granted,
     output logic [31:0]     address_a,
     output logic [31:0]     address_b,
-    input  logic [8*L-1:0]  data_a,         // two cycles after the grant
+    input  logic [8*L-1:0]  data_a,         // four cycles after the grant
     input  logic [8*L-1:0]  data_b,
     input  logic            pause,          // no step in this cycle
     output logic            paused,         // there would have been one
@@ -46,7 +46,7 @@ module vector_unit #(
     output logic            c_read,
     output logic [3:0]      c_bank,
     output logic [31:0]     c_address,
-    input  logic [32*W-1:0] c_data,         // two cycles after c_read
+    input  logic [32*W-1:0] c_data,         // four cycles after c_read
 
     input  logic            p_write,
     input  logic [1:0]      p_half,         // low: what is added, high: what multiplies
@@ -69,8 +69,6 @@ module vector_unit #(
   assign from_c    = held[VEC_A_FROM_LSB];
   assign is_one_a  = held[VEC_A_ONE_LSB];
   assign type_a    = held[VEC_A_TYPE_LSB+:2];
-  // Functions, first and drain have no use for b.
-  assign is_b_read = held[VEC_B_FROM_LSB] && operation <= VEC_MIN;
   assign is_along  = held[VEC_ALONG_LSB];
   assign is_across = held[VEC_ACROSS_LSB];
   assign is_max    = held[VEC_REDUCTION_LSB];
@@ -128,68 +126,68 @@ module vector_unit #(
   // The memory P: what is added is read beside the operands, what multiplies beside the result.
   logic [32*W-1:0] memory_added[P_WORDS];
   logic [32*W-1:0] memory_multiplied[P_WORDS];
-  logic [32*W-1:0] added_1, added_2, multiplied;
+  logic [32*W-1:0] added, added_4, multiplied;
   logic [P_BITS-1:0] p_late;
   always_ff @(posedge clk) begin
     if (p_write && p_half[0]) memory_added[p_address[P_BITS-1:0]] <= p_data[32*W-1:0];
     if (p_write && p_half[1]) memory_multiplied[p_address[P_BITS-1:0]] <= p_data[64*W-1:32*W];
-    added_1    <= memory_added[addresses[3*BITS+:P_BITS]];
-    added_2    <= added_1;
+    added      <= memory_added[addresses[3*BITS+:P_BITS]];
     multiplied <= memory_multiplied[p_late];
   end
+  delay #(.BITS(32 * W), .CYCLES(3)) added_to_4 (.clk, .in(added), .out(added_4));
 
   // What goes beside a step, from cycle to cycle.
   localparam int BESIDE = 7 + P_BITS + BITS;
-  logic              go_10, last_10, end_10, result_10, tail_10, first_10, half_2;
-  logic [BITS-1:0]   y_10;
-  logic [P_BITS-1:0] p_10;
-  logic [BESIDE-1:0] beside_0, beside_2, beside_10;
+  logic              go_12, last_12, end_12, result_12, tail_12, first_12, half_4;
+  logic [BITS-1:0]   y_12;
+  logic [P_BITS-1:0] p_12;
+  logic [BESIDE-1:0] beside_0, beside_4, beside_12;
   logic              tail, result;
   assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
   assign result   = !is_along || last[2];
   assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, last[2], result, tail, first[2], step};
-  delay #(.BITS(BESIDE), .CYCLES(2)) to_2 (.clk, .in(beside_0), .out(beside_2));
-  delay #(.BITS(BESIDE), .CYCLES(8)) to_10 (.clk, .in(beside_2), .out(beside_10));
-  assign half_2 = beside_2[BESIDE-1];
-  assign {y_10, p_10, last_10, end_10, result_10, tail_10, first_10, go_10} = beside_10[BESIDE-2:0];
+  delay #(.BITS(BESIDE), .CYCLES(4)) to_4 (.clk, .in(beside_0), .out(beside_4));
+  delay #(.BITS(BESIDE), .CYCLES(8)) to_12 (.clk, .in(beside_4), .out(beside_12));
+  assign half_4 = beside_4[BESIDE-1];
+  assign {y_12, p_12, last_12, end_12, result_12, tail_12, first_12, go_12} = beside_12[BESIDE-2:0];
 
   // Which lanes take part, in a whole step and in one with a tail.
-  logic [S-1:0] whole_lanes, tail_lanes, lanes_10;
+  logic [S-1:0] whole_lanes, tail_lanes, lanes_12;
   for (genvar j = 0; j < S; j++) begin : taking_part
     if (j < W) assign whole_lanes[j] = 1'b1;
     else assign whole_lanes[j] = !from_c;
     assign tail_lanes[j] = whole_lanes[j] && 8'(j) < held[VEC_TAIL_LSB+:8];
   end
-  assign lanes_10 = tail_10 ? tail_lanes : whole_lanes;
+  assign lanes_12 = tail_12 ? tail_lanes : whole_lanes;
 
-  // Cycle 2: words become lanes.
-  logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_2, b_2, a_3, b_3;
+  // Cycle 4: words become lanes.
+  logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_4, b_4, a_5, b_5;
   logic [32*W-1:0] half_c;
-  assign half_c = type_a == TYPE_I16 && half_2 ? c_data >> (16 * W) : c_data;
+  assign half_c = type_a == TYPE_I16 && half_4 ? c_data >> (16 * W) : c_data;
   assign word_c = (32 * S)'(half_c);
   unpack #(.LANES(S)) of_x (.word(data_a[32*S-1:0]), .element_type(type_a), .is_one(is_one_a), .lanes(lanes_x));
   unpack #(.LANES(S)) of_c (.word(word_c), .element_type({1'b1, type_a[0]}), .is_one(is_one_a), .lanes(lanes_c));
   unpack #(.LANES(S)) of_b (
       .word(data_b[32*S-1:0]), .element_type(held[VEC_B_TYPE_LSB+:2]), .is_one(held[VEC_B_ONE_LSB]), .lanes(lanes_b)
   );
-  assign a_2 = from_c ? lanes_c : lanes_x;
-  assign b_2 = is_drain ? (32 * S)'(added_2) : is_b_read ? lanes_b : {S{held[VEC_B_LSB+:32]}};
+  assign a_4 = from_c ? lanes_c : lanes_x;
+  assign b_4 = is_drain ? (32 * S)'(added_4) : is_b_read ? lanes_b : {S{held[VEC_B_LSB+:32]}};
   always_ff @(posedge clk) begin
-    a_3 <= a_2;
-    b_3 <= b_2;
+    a_5 <= a_4;
+    b_5 <= b_4;
   end
 
-  // Cycles 3 to 10: the operation, then the result of this step or of the inner loop so far.
+  // Cycles 5 to 12: the operation, then the result of this step or of the inner loop so far.
   localparam logic [63:0] LOWEST = 64'h8000_0000_0000_0000;
-  logic [64*S-1:0] v_11;
+  logic [64*S-1:0] v_13;
   for (genvar j = 0; j < S; j++) begin : lanes
-    logic signed [63:0] v_10, fresh, so_far;
-    lane arithmetic (.clk, .operation, .a(a_3[32*j+:32]), .b(b_3[32*j+:32]), .v(v_10));
-    assign fresh         = lanes_10[j] ? v_10 : is_max ? LOWEST : 64'sd0;
-    assign v_11[64*j+:64] = so_far;
+    logic signed [63:0] v_12, fresh, so_far;
+    lane arithmetic (.clk, .operation, .a(a_5[32*j+:32]), .b(b_5[32*j+:32]), .v(v_12));
+    assign fresh         = lanes_12[j] ? v_12 : is_max ? LOWEST : 64'sd0;
+    assign v_13[64*j+:64] = so_far;
     always_ff @(posedge clk) begin
-      if (go_10) begin
-        if (!is_along || first_10) so_far <= fresh;
+      if (go_12) begin
+        if (!is_along || first_12) so_far <= fresh;
         else if (!is_max) so_far <= so_far + fresh;
         else if (fresh > so_far) so_far <= fresh;
       end
@@ -198,26 +196,26 @@ module vector_unit #(
 
   // A lane is written if it took part in any step of the inner loop; only the last step may have a tail.
   logic tail_kept, tail_of_result;
-  assign tail_of_result = is_along && !first_10 ? tail_kept : tail_10;
-  always_ff @(posedge clk) if (go_10) tail_kept <= tail_of_result;
+  assign tail_of_result = is_along && !first_12 ? tail_kept : tail_12;
+  always_ff @(posedge clk) if (go_12) tail_kept <= tail_of_result;
 
   // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
   localparam int LATER = 4 + P_BITS + BITS;
-  logic [LATER-1:0]  later_10, later_tree, later;
+  logic [LATER-1:0]  later_12, later_tree, later;
   logic [63:0]       v_tree;
-  logic              go_19, last_19, end_19, tail_19;
-  logic [BITS-1:0]   y_19;
-  logic [P_BITS-1:0] p_19;
-  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_11), .result(v_tree));
-  assign later_10 = {end_10, y_10, p_10, last_10, tail_of_result, go_10 && result_10};
-  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_10), .out(later_tree));
-  assign later  = is_across ? later_tree : later_10;
+  logic              go_21, last_21, end_21, tail_21;
+  logic [BITS-1:0]   y_21;
+  logic [P_BITS-1:0] p_21;
+  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_13), .result(v_tree));
+  assign later_12 = {end_12, y_12, p_12, last_12, tail_of_result, go_12 && result_12};
+  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_12), .out(later_tree));
+  assign later  = is_across ? later_tree : later_12;
   assign p_late = later[3+:P_BITS];
-  logic [LATER-1:0] later_19;
-  delay #(.BITS(LATER), .CYCLES(9)) to_19 (.clk, .in(later), .out(later_19));
-  assign {end_19, y_19, p_19, last_19, tail_19, go_19} = later_19;
+  logic [LATER-1:0] later_21;
+  delay #(.BITS(LATER), .CYCLES(9)) to_21 (.clk, .in(later), .out(later_21));
+  assign {end_21, y_21, p_21, last_21, tail_21, go_21} = later_21;
 
-  // Cycles 11 to 18 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
+  // Cycles 13 to 20 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
   logic [63:0]        half;
   logic [ 5:0]        shift;
   logic signed [31:0] of_type, low, high, least, most;
@@ -238,8 +236,8 @@ module vector_unit #(
   for (genvar j = 0; j < S; j++) begin : narrow
     logic [63:0] wide;
     logic [31:0] multiplier;
-    if (j == 0) assign wide = is_across ? v_tree : v_11[63:0];
-    else assign wide = v_11[64*j+:64];
+    if (j == 0) assign wide = is_across ? v_tree : v_13[63:0];
+    else assign wide = v_13[64*j+:64];
     if (j < W) assign multiplier = is_drain ? multiplied[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     else assign multiplier = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     requantise to_type (
@@ -254,13 +252,13 @@ module vector_unit #(
     );
   end
 
-  // Cycle 19: the result goes into the cache.
-  logic [S-1:0]    live_19;
+  // Cycle 21: the result goes into the cache.
+  logic [S-1:0]    live_21;
   logic [32*S-1:0] packed_y;
   logic [4*S-1:0]  packed_mask;
-  assign live_19 = is_across ? S'(1) : tail_19 ? tail_lanes : whole_lanes;
+  assign live_21 = is_across ? S'(1) : tail_21 ? tail_lanes : whole_lanes;
   pack #(.LANES(S)) to_word (
-      .lanes(y), .live(live_19), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
+      .lanes(y), .live(live_21), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
   );
   // Or it is turned before that.
   localparam int TURNED = 1 << $clog2(S);
@@ -273,13 +271,13 @@ module vector_unit #(
   turner #(.S(S), .BITS(BITS)) turn (
       .clk,
       .rst,
-      .valid(go_19 && is_turned),
+      .valid(go_21 && is_turned),
       .row(bytes),
-      .is_end(end_19),
-      .is_last(last_19),
+      .is_end(end_21),
+      .is_last(last_21),
       .lanes(width),
-      .used(tail_19 ? held[VEC_TAIL_LSB+:8] : width),
-      .address(y_19),
+      .used(tail_21 ? held[VEC_TAIL_LSB+:8] : width),
+      .address(y_21),
       .stride(held[VEC_Y2_LSB+:BITS]),
       .write(turned_write),
       .write_address(turned_address),
@@ -289,18 +287,20 @@ module vector_unit #(
   );
 
   logic is_over;  // the last result is written
-  assign is_over       = is_turned ? turned_last : go_19 && last_19;
-  assign write         = is_turned ? turned_write : go_19;
-  assign write_address = is_turned ? 32'(turned_address) : 32'(y_19);
+  assign is_over       = is_turned ? turned_last : go_21 && last_21;
+  assign write         = is_turned ? turned_write : go_21;
+  assign write_address = is_turned ? 32'(turned_address) : 32'(y_21);
   assign write_data    = is_turned ? (8 * L)'(turned_data) : (8 * L)'(packed_y);
   assign write_mask    = is_turned ? L'(turned_mask) : L'(packed_mask);
 
   always_ff @(posedge clk) begin
     done <= is_over;
     if (accepted) begin
-      held    <= instruction;
-      active  <= 1'b1;
-      issuing <= 1'b1;
+      held      <= instruction;
+      // Functions, first and drain have no use for b.
+      is_b_read <= instruction[VEC_B_FROM_LSB] && instruction[OPERATION_LSB+:4] <= VEC_MIN;
+      active    <= 1'b1;
+      issuing   <= 1'b1;
     end
     if (step && &last) issuing <= 1'b0;
     if (is_over) active <= 1'b0;
@@ -312,5 +312,5 @@ module vector_unit #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, data_a, data_b, p_19, p_address, first, addresses, beside_10};
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_21, p_address, first, addresses, beside_12};
 endmodule
