@@ -57,6 +57,15 @@ PROGRAMS = {
         " r(S) :- x(A), sum_list([A,7],S). s(L) :- x(A), reverse([A,3],L). f(f(a)). t(H) :- r([H|_])."
         " query(p(_)). query(q(_)). query(r(_)). query(s(_)). query(t(_))."
     ),
+    "helpers that no query reaches": (
+        "0.4::h(1). 0.5::h(2). same(X,X). bigger(X,Y) :- X > Y. double(X,Y) :- Y is 2*X. 0.3::f(X,Y)."
+        " 0.2::g(X) :- X > 1. len([],0). len([_|T],N) :- len(T,M), N is M+1. unused(X) :- same(X,Y), h(Y), X > Z."
+        " both(X) :- bigger(X,1). all(L) :- findall(X,h(X),L). less(X,Y) :- X @< Y. n(N) :- all(L), length(L,N)."
+        " query(w). w :- h(1), \\+ h(2)."
+    ),
+    "helpers that queries reach": (
+        "0.4::h(1). 0.5::h(2). same(X,X). double(X,Y) :- Y is 2*X. w(Y) :- h(X), same(X,Z), double(Z,Y). query(w(_))."
+    ),
     "goals that fail": "a(X) :- fail. a(1). b(Y) :- a(Y), [] = [Z|_], c(Z). c(1). query(a(_)). query(b(_)).",
     "more of the library": (
         ":- use_module(library(lists)). l([3,1,2]). m(X) :- l(L), max_list(L,X). n(X) :- l(L), sum_list(L,X)."
@@ -140,6 +149,8 @@ def test_as_problog_answers(name):
         ("a(X) :- b(X), X > 1. b(c). query(a(X)).", "1:15", "`X` is an atom, and no number"),
         ("a :- bb(1). b(1). c(2). bbb(3). query(a).", "1:6", "there are no clauses for `bb/1`"),
         ("a :- findall(X, b(X), L). b(1).", "1:6", "`findall` is not read"),
+        ("l(L) :- findall(X, b(X), L). m :- l(_). a :- m. b(1). query(a).", "1:9", "`findall` is not read"),
+        ("a :- b(X), b(Y), X @< Y. b(1). query(a).", "1:18", "`@<` is not read"),
         (":- use_module(library(clpfd)).", "1:23", "this library is not known"),
         ("evidence(a(X)). a(1).", "1:10", "evidence has no variables"),
         ("a :- \\+ b. b :- \\+ a. query(a).", "1:1", "the program is not stratifiable"),

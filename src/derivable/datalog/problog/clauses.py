@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from derivable.core.diagnostics import ParseError, Span, UnsupportedError, Written
 from derivable.datalog.problog import goals as g
+from derivable.datalog.problog.library import defined_by
 from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var, is_ground, operands
 
 COMPARISONS = {"<": "<", ">": ">", "=<": "<=", ">=": ">=", "=:=": "==", "=\\=": "!="}
@@ -33,7 +34,10 @@ _REFUSED = {
         ("var", "nonvar", "atom", "atomic", "number", "integer", "float", "is_list", "ground", "compound", "callable"),
         "columns have types: write a relation for each",
     ),
-    **dict.fromkeys(("@<", "@>", "@=<", "@>=", "sort", "msort", "compare"), "only numbers are compared: number them"),
+    **dict.fromkeys(
+        ("@<", "@>", "@=<", "@>=", "sort", "msort", "compare"),
+        "only numbers are compared: give each term one, `rank(a, 1).`, and compare these",
+    ),
     "phrase": "write a relation over places of the text",
     "-->": "write a relation over places of the text",
 }
@@ -41,6 +45,7 @@ _IGNORED = (
     *("dynamic", "discontiguous", "table", "multifile"),
     *("style_check", "set_prolog_flag", "ensure_loaded", "module"),
 )
+_RULES = ((":-", 2), ("<-", 2))
 LIBRARIES = ("lists",)
 _DECISIONS = ("utility", "decision")
 _DISTRIBUTIONS = ("normal", "gaussian", "beta", "gamma", "exponential", "poisson", "uniform", "delta", "finite")
@@ -66,14 +71,20 @@ class Clauses(Written):
 
     def read(self, terms: list[Term]) -> g.Source:
         for term in terms:
-            self.clause(term)
+            try:
+                self.clause(term)
+            except UnsupportedError as error:
+                predicates = defined_by(term) if isinstance(term, Compound) and term.key in _RULES else []
+                if not predicates or any(functor in ("query", "evidence") for functor, _ in predicates):
+                    raise
+                self.program.refused.append((predicates, error))
         return self.program
 
     def clause(self, term: Term) -> None:
         self.number += 1
         body: g.Goal = g.TRUE
         head = term
-        if isinstance(term, Compound) and term.functor in (":-", "<-") and len(term.arguments) == 2:
+        if isinstance(term, Compound) and term.key in _RULES:
             head, body = term.arguments[0], self.goal(term.arguments[1])
         elif isinstance(term, Compound) and term.key in ((":-", 1), ("?-", 1)):
             self.directive(term)

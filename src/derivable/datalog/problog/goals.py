@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from derivable.core.diagnostics import Span
+from derivable.core.diagnostics import Span, UnsupportedError
 from derivable.datalog.problog.terms import Compound, Term, Var, variables
 from derivable.datalog.scalars.nodes import NOWHERE, Node, children
 
@@ -120,11 +120,15 @@ class Observation:
 
 @dataclass
 class Source:
-    """All that a program says."""
+    """All that a program says.
+
+    refused  the predicates of clauses whose bodies are not read, and why: an error if something calls them
+    """
 
     clauses: list[Clause] = field(default_factory=list)
     queries: list[Query] = field(default_factory=list)
     evidence: list[Observation] = field(default_factory=list)
+    refused: list[tuple[list[tuple[str, int]], UnsupportedError]] = field(default_factory=list)
 
 
 TRUE = And(())

@@ -42,6 +42,10 @@ class Modes:
         self.bound: dict[Predicate, set[int]] = {}
         self.demanded: set[Predicate] = set()
         self.find_bound(source)
+        for predicates, error in source.refused:
+            # Without a query everything is shown.
+            if not source.queries or not self.bound.keys().isdisjoint(predicates):
+                raise error
         self.find_demanded()
         self.check(source)
 
@@ -202,6 +206,10 @@ class Modes:
     def within(self, inside: g.Goal, bound: set[str]) -> set[str] | None:
         """Nothing, or None if a goal under a negation has not what it needs, names of its own aside."""
         return set() if self.reached(inside, bound)[1] else None
+
+    def is_left_out(self, clause: g.Clause) -> bool:
+        """Whether no query needs a clause, and it has no answer without a call."""
+        return all(head.key in self.demanded and head.key not in self.bound for _, head in clause.heads)
 
     # Errors
 

@@ -88,7 +88,7 @@ class Translation(Written):
         known = [f"{functor}/{arity}" for functor, arity in self.modes.clauses]
         seen = set()
         for atom in atoms:
-            if atom.key in self.modes.clauses or atom.key in seen:
+            if atom.key in self.modes.clauses or atom.key in seen or atom.key not in self.modes.bound:
                 continue
             seen.add(atom.key)
             close = similar(atom.indicator, known)
@@ -100,7 +100,8 @@ class Translation(Written):
 
     def run(self) -> tuple[s.Syntax, Shown]:
         for clause in self.program.clauses:
-            self.clause(clause)
+            if not self.modes.is_left_out(clause):
+                self.clause(clause)
         for item in self.program.evidence:
             self.evidence(item)
         for query in self.program.queries:
