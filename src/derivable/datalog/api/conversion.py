@@ -62,7 +62,7 @@ def _text(
     starts: Callable[[Origin | None], Iterable[Span]],
     is_lowered: bool,
 ) -> str:
-    renamed = Renaming(map(_with_two_variants, items), is_lowered).renamed()
+    renamed = Renaming(map(_as_text, items), is_lowered).renamed()
     origins = {item.span.origin.source: item.span.origin for item in renamed if item.span.origin is not None}
     for item in renamed:
         for fact in item.facts if isinstance(item, s.FactSet) else ():
@@ -78,8 +78,12 @@ def _text(
     return laid_out(renamed, pages, page_of)
 
 
-def _with_two_variants(item: s.Item) -> s.Item:
-    """A data type of one variant with another one, which nothing has: the language has none of one."""
+def _as_text(item: s.Item) -> s.Item:
+    """A data type of one variant with another one, which nothing has: the language has none of one. A table as a set,
+    whose facts have lines."""
+    if isinstance(item, s.FactTable):
+        rows = (tuple(map(s.Constant, row, item.kinds)) for row in zip(*item.columns))
+        return s.FactSet(item.relation, tuple(s.Fact(row, span=item.span) for row in rows), span=item.span)
     if isinstance(item, s.DataType) and len(item.variants) == 1:
         [variant] = item.variants
         return replace(item, variants=(variant, s.Variant(f"no_{variant.name}", (), span=variant.span)))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from derivable.core.diagnostics import Origin, ParseError, Span
+from derivable.datalog.souffle.fact_runs import fact_run
 from derivable.datalog.syntax.escapes import unescape
 
 DIRECTIVES = (
@@ -32,14 +34,15 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Token:
-    """kind is that of `_TOKEN`, "bad" for what is no token, or "end"; `is_spaced` if white space stands before,
-    `begins_line` if nothing else does on its line."""
+    """kind is that of `_TOKEN`, "bad" for what is no token, "end", or "facts" for those of a `FactRun`; `is_spaced` if
+    white space stands before, `begins_line` if nothing else does on its line."""
 
     kind: str
     text: str
     span: Span
     is_spaced: bool = False
     begins_line: bool = False
+    facts: Any = None
 
 
 class SourceText:
@@ -60,12 +63,25 @@ class SourceText:
         return Span(line, column, max(1, length), self.origin)
 
 
-def tokens_of(file: SourceText) -> list[Token]:
-    """All tokens of a file, without the end."""
+def tokens_of(
+    file: SourceText, place: int = 0, stop: int | None = None, fewest_facts: int | None = None
+) -> list[Token]:
+    """All tokens of a file, or of a part of it, without the end.
+
+    fewest_facts  so many facts of one relation that follow each other are one token but for the first; None for never
+    """
     text, found = file.text, []
-    place, line, start = 0, 1, 0
+    stop = len(text) if stop is None else stop
+    line, start = text.count("\n", 0, place) + 1, text.rfind("\n", 0, place) + 1
     is_spaced, begins_line = True, True
-    while place < len(text):
+    # Where facts have been looked for, and those that have been seen behind the first one.
+    looked, run = place, None
+    while place < stop:
+        if run is not None and place == run.start:
+            found.append(Token("facts", "", found[-1].span, facts=run))
+            place, run = run.end, None
+            line, start = text.count("\n", 0, place) + 1, text.rfind("\n", 0, place) + 1
+            continue
         match = _TOKEN.match(text, place)
         assert match is not None
         kind, end = match.lastgroup or "", match.end()
@@ -75,6 +91,16 @@ def tokens_of(file: SourceText) -> list[Token]:
                 line, start, begins_line = line + breaks, text.rfind("\n", place, end) + 1, True
             is_spaced, place = True, end
             continue
+        if (
+            fewest_facts is not None
+            and kind == "name"
+            and begins_line
+            and place >= looked
+            and (not found or (found[-1].kind == "sign" and found[-1].text == "."))
+            # What goes on behind a backslash may be a line of the preprocessor.
+            and text[max(0, start - 2) : start] != "\\\n"
+        ):
+            looked, run = fact_run(file, place, fewest_facts)
         span = file.span(line, place - start + 1, end - place)
         found.append(Token(kind, match[0], span, is_spaced, begins_line))
         breaks = match[0].count("\n")

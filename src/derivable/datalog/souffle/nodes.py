@@ -219,10 +219,14 @@ class Relation(Node):
 
 @dataclass(frozen=True)
 class Clause(Node):
-    """`p(x), q(x) :- r(x).`; without a body a fact"""
+    """`p(x), q(x) :- r(x).`; without a body a fact
+
+    more  a `FactRun` of the facts that follow this one
+    """
 
     heads: tuple[Atom, ...]
     body: Formula | None = None
+    more: Any = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

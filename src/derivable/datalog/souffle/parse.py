@@ -71,7 +71,9 @@ class Parser(Arguments):
             if self.is_sign("<") and self.is_sign("-", 1):
                 hint = "a head and its body are joined by `:-`"
             self.unexpected("`.` or `:-`", hint)
-        return n.Clause(tuple(heads), None, span=self.since(start))
+        span = self.since(start)
+        more = self.take().facts if self.token.kind == "facts" else None
+        return n.Clause(tuple(heads), None, more=more, span=span)
 
     def body(self) -> n.Formula:
         found = self.formula()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from derivable.core.diagnostics import DomainError, Span, warn
 from derivable.core.roots import Roots
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.souffle.lexer import SourceText, Token, no_token, number_of, text_of, tokens_of
 from derivable.datalog.syntax.imports import read
 
@@ -49,7 +50,7 @@ class Preprocessor:
 
     def run(self, file: SourceText, depth: int = 0) -> list[Token]:
         """The tokens of a file after preprocessing."""
-        tokens, found, plain = tokens_of(file), [], []
+        tokens, found, plain = tokens_of(file, fewest_facts=policy().call_rows), [], []
         # For each open `#if`: whether its lines count, whether one of its parts did, and where it stands.
         open_ifs: list[tuple[bool, bool, Token]] = []
         place = 0
@@ -84,6 +85,8 @@ class Preprocessor:
                     return found
             elif token.kind == "bad":
                 raise no_token(file, token)
+            elif token.kind == "facts" and token.facts.relation in self.macros:
+                plain += tokens_of(file, token.facts.start, token.facts.end)
             else:
                 plain.append(token)
         flush()

@@ -12,6 +12,7 @@ from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.souffle import nodes as n
 from derivable.datalog.souffle.clauses import Bound, Clause, Names, disjuncts, replaced, variables_in
 from derivable.datalog.souffle.expressions import Expressions
+from derivable.datalog.souffle.fact_columns import spelled_out, with_facts
 from derivable.datalog.souffle.inlining import inlined
 from derivable.datalog.souffle.selections import Selection, feeders, is_extremum, makes_values, selections
 from derivable.datalog.souffle.types import ClauseTypes, Types
@@ -30,7 +31,7 @@ class Translation:
 
     def __init__(self, items: list[n.Node], types: Types, bits: int, functors: dict[str, str]):
         self.file, self.types, self.names = types.file, types, Names()
-        self.items_of_file = items = inlined(items, self.types, self.names)
+        self.items_of_file = items = inlined(with_facts(items, types, bits), self.types, self.names)
         self.expressions = Expressions(self.types, bits, functors)
         self.selections = selections(items, self.types)
         self.reached = feeders(items) if self.selections else {}
@@ -46,6 +47,8 @@ class Translation:
             if isinstance(item, n.Clause):
                 if item.body is None and len(item.heads) == 1 and _is_ground(item.heads[0]):
                     self.fact(item.heads[0], facts)
+                    if item.more is not None:
+                        self.more_facts(item, facts)
                 else:
                     self.clause(item)
         for name, rows in facts.items():
@@ -113,6 +116,14 @@ class Translation:
             facts.setdefault(made.relation, []).append(s.Fact(made.arguments, span=atom.span))
             return
         facts.setdefault(atom.name, []).append(s.Fact(values, span=atom.span))
+
+    def more_facts(self, item: n.Clause, facts: dict[str, list[s.Fact]]) -> None:
+        name, run = item.heads[0].name, item.more
+        if name in self.selections:
+            for clause in spelled_out(item)[1:]:
+                self.fact(clause.heads[0], facts)
+        else:
+            self.items.append(s.FactTable(name, run.kinds, run.columns, span=item.span))
 
     def clause(self, item: n.Clause) -> None:
         for literals in disjuncts(item.body, self.types):

@@ -1,0 +1,50 @@
+"""Which runs of facts are rows of their relations as they are; others are written out as facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from derivable.datalog.souffle import nodes as n
+from derivable.datalog.souffle.lexer import tokens_of
+from derivable.datalog.souffle.parse import parse
+from derivable.datalog.souffle.types import WORDS, Types
+from derivable.datalog.values.values import TYPES
+
+
+def with_facts(items: Iterable[n.Node], types: Types, bits: int) -> list[n.Node]:
+    """The items, in which only such facts are runs as are rows of their relation as they are."""
+    found: list[n.Node] = []
+    for item in items:
+        if isinstance(item, n.Clause) and item.more is not None and not _are_rows(item, types, bits):
+            found += spelled_out(item)
+        else:
+            found.append(item)
+    return found
+
+
+def spelled_out(item: n.Clause) -> list[n.Clause]:
+    """All facts of a run, each a clause with the places of the text."""
+    run, name = item.more, item.heads[0].name
+    found = [replace(item, more=None)]
+    for clause in parse(tokens_of(run.file, run.start, run.end), run.file):
+        assert isinstance(clause, n.Clause)
+        found.append(replace(clause, heads=(replace(clause.heads[0], name=name),)))
+    return found
+
+
+def _are_rows(item: n.Clause, types: Types, bits: int) -> bool:
+    relation = types.relations.get(item.heads[0].name)
+    if relation is None or "inline" in relation.qualifiers:
+        return False
+    declared = types.fields(relation.attributes)
+    return len(declared) == len(item.more.kinds) and all(
+        _fits(kind, column, t, bits) for kind, column, t in zip(item.more.kinds, item.more.columns, declared)
+    )
+
+
+def _fits(kind: str, column: tuple, declared: str, bits: int) -> bool:
+    if kind == "text" or declared not in ("number", "unsigned"):
+        return kind == "text" and declared == "symbol"
+    low, high = TYPES[WORDS[bits][declared]].limits
+    return low <= min(column, default=0) and max(column, default=0) <= high
