@@ -25,6 +25,7 @@ KERNEL_DTYPES = {
 }
 
 
+_INDICES = np.dtype(np.int32), np.dtype(np.int64)
 _ELSEWHERE = {"JAX": "derivable.bridge.jnp_folds", "torch": "derivable.bridge.torch_folds"}
 # Plans that a fold keeps.
 _PLANS = 64
@@ -90,7 +91,7 @@ class Fold(Engine):
         """Raises LayoutError unless offsets go from 0 to the number of elements without decreasing."""
         if self.kind == "reduce_by_index":
             # The kernels read indices of both types where they are.
-            return contiguous(structure, None if structure.dtype == np.int32 else np.int64)
+            return contiguous(structure, None if structure.dtype in _INDICES else np.int64)
         return layout.check_offsets(contiguous(structure, np.int64), operands[0].shape[0])
 
     def result_shapes(self, structure_shape: Shape | None, shapes: Sequence[Shape]) -> list[Shape]:
@@ -208,29 +209,30 @@ class Fold(Engine):
     def _plan(self, structure: Any, operands: Sequence[np.ndarray]) -> Any:
         """The plan of a scan, or of a reduce-by-index that one thread does, in its operator's types; kept by shapes,
         because the steps of a loop have the same."""
-        if self.kind == "segment_reduce":
-            return None
-        for operand, dtype in zip(operands, self._dtypes * self.groups):
-            if operand.dtype != dtype:
-                return None
-        plans, shapes = self._plans, tuple([operand.shape for operand in operands])
-        key = shapes if self.kind == "scan" else (*shapes, structure.dtype)
-        plan = plans.get(key, plans)
+        key: list[Any] = [] if structure is None else [structure.dtype]
+        for operand in operands:
+            key += operand.shape, operand.dtype
+        plans, key_of_call = self._plans, tuple(key)
+        plan = plans.get(key_of_call, plans)
         if plan is plans:
             if len(plans) >= _PLANS:
                 plans.clear()
-            element_folds, element_by_index = _kernels()
-            if self.kind == "scan":
-                plan = element_folds.ScanPlan(self.operator, shapes, self.exclusive, self.reverse)
-            else:
-                plan = element_by_index.IndexPlan(self.operator, shapes, structure.dtype)
-                plan = plan if plan.is_whole else None
-            plans[key] = plan
+            plan = plans[key_of_call] = self._plan_of(structure, operands)
         return plan
 
     @cached_property
     def _plans(self) -> dict:
         return {}
+
+    def _plan_of(self, structure: Any, operands: Sequence[np.ndarray]) -> Any:
+        if self.kind == "segment_reduce" or [x.dtype for x in operands] != [*self._dtypes * self.groups]:
+            return None
+        element_folds, element_by_index = _kernels()
+        shapes = tuple([operand.shape for operand in operands])
+        if self.kind == "scan":
+            return element_folds.ScanPlan(self.operator, shapes, self.exclusive, self.reverse)
+        plan = element_by_index.IndexPlan(self.operator, shapes, structure.dtype)
+        return plan if plan.is_whole else None
 
     def _flat(self, leaf: int, array: np.ndarray) -> np.ndarray:
         """[row, column, size], contiguous, in the leaf's type; the array itself where it is that already."""

@@ -249,7 +249,8 @@ def prepare(ctx: Any, engine: Engine, structure, operands, results, kept) -> Non
     """What `backward` reads later."""
     ctx.set_materialize_grads(False)
     constant = [result for leaf, result in enumerate(results) if leaf not in engine.float_results]
-    ctx.mark_non_differentiable(*constant, *kept)
+    if constant or kept:
+        ctx.mark_non_differentiable(*constant, *kept)
     ctx.save_for_backward(structure, *operands, *results, *kept)
 
 

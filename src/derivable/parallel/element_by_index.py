@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.typed import TypedMonoid
-from derivable.device.cpu.memory import contiguous, empty, empty_like, full, zeros
+from derivable.device.cpu.memory import contiguous, copied, empty, empty_like, full, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.element_cuts import (
     clear,
@@ -144,12 +144,9 @@ class IndexPlan:
 
     def apply(self, operands: Sequence[np.ndarray], indices: np.ndarray) -> list[np.ndarray]:
         """The results [leaf] of the destination and the values."""
-        results = []
-        for shape, dtype, operand in zip(self.shapes, self.dtypes, operands):
-            results.append(result := empty(shape, dtype))
-            result[...] = operand
-        values = operands[len(results) :]
-        self._forward(*self._range, indices, *[array.ravel() for array in (*values, *results)])
+        count = len(self.dtypes)
+        results = [copied(operand) for operand in operands[:count]]
+        self._forward(*self._range, indices, *[array.ravel() for array in (*operands[count:], *results)])
         return results
 
     def pull(

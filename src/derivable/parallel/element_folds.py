@@ -46,6 +46,7 @@ class ScanPlan:
         self.op, self.shift, self.reverse = op, int(exclusive), reverse
         self.rows, self.width = shapes[0][0], math.prod(shapes[0][1:]) // op.leaf_sizes[0]
         self.shapes, self.dtypes = tuple(shapes), tuple(np.dtype(dtype) for dtype in op.leaf_dtypes)
+        self.forms = tuple(zip(self.shapes, self.dtypes))
         # The arguments of one run over all rows.
         whole = np.array([0, self.rows], np.int64)
         self.segment = None if is_wide(self.width) else (0, 1, 0, self.width, self.width, self.shift, whole)
@@ -55,11 +56,24 @@ class ScanPlan:
         return compiled_scan(self.op, self.width == 1, self.reverse, False)
 
     def _back(self, results: Sequence[np.ndarray], offsets: np.ndarray | None) -> Callable:
+        if self.op.skipping_zeros is self.op:
+            return self._plain_back
         if offsets is None:
             last: Any = slice(0, 1) if self.reverse else slice(-1, None)
         else:
             last = np.minimum(offsets[:-1], self.rows - 1) if self.reverse else offsets[1:] - 1
         op = pulled_with(self.op, [result[last] for result in results])
+        return self._plain_back if op is self.op else self._careful_back
+
+    @cached_property
+    def _plain_back(self) -> Callable:
+        return self._back_of(self.op)
+
+    @cached_property
+    def _careful_back(self) -> Callable:
+        return self._back_of(self.op.skipping_zeros)
+
+    def _back_of(self, op: TypedMonoid) -> Callable:
         run = compiled_scan(op, self.width == 1, self.reverse, True)
         if self.width == 1:
             return run
@@ -67,15 +81,14 @@ class ScanPlan:
         return _with_rows(run, sizes)
 
     def _run(self, run: Callable, offsets: np.ndarray | None, arrays: Sequence[np.ndarray]) -> None:
-        flat = [array.ravel() for array in arrays]
         if offsets is None and self.segment is not None:
-            run(*self.segment, *flat)
+            run(*self.segment, *[array.ravel() for array in arrays])
         else:
-            _run_segments(run, self.rows, self.width, offsets, flat, self.shift)
+            _run_segments(run, self.rows, self.width, offsets, [array.ravel() for array in arrays], self.shift)
 
     def apply(self, values: Sequence[np.ndarray], offsets: np.ndarray | None = None) -> list[np.ndarray]:
         """The results [leaf] of values [leaf], both in the shapes and types of the plan."""
-        results = [empty(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes)]
+        results = [empty(shape, dtype) for shape, dtype in self.forms]
         if self.rows and self.width:
             self._run(self._forward, offsets, [*values, *results])
         return results

@@ -99,6 +99,15 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     return array if len(shape) == 1 else array.reshape(shape)
 
 
+def copied(array: np.ndarray) -> np.ndarray:
+    """A copy in C order."""
+    if array.size < _FEW:
+        return array.copy()
+    made = empty(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
 def longer(array: np.ndarray, count: int, kept: int, cleared: bool = False) -> np.ndarray:
     """An array of `count` rows, at least len(array), which begins with the first `kept` rows of `array`.
 
