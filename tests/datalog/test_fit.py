@@ -11,6 +11,8 @@ import pytest
 import derivable as dv
 from derivable.circuit.compilation import choice as compiler
 from derivable.cli.main import USER_ERROR, main
+from derivable.core.diagnostics import BindingError
+from derivable.datalog.syntax.text import syntax_text
 
 ALARM = """
 rel ?::burglary()
@@ -539,3 +541,29 @@ def test_programs_with_python_rules_learn():
     fit = program.fit([{"seen": [1]}, {"seen": {1: False}}])
     assert dict(fit) == {"hidden(1)": pytest.approx(0.5)}
     assert dict(program.with_parameters(fit).run()["seen"]) == {(1,): pytest.approx(0.5)}
+
+
+def test_a_probability_for_each_value():
+    """Of each x the counts of its instances, whatever y; as text it is what it was."""
+    text = 'type k(String, u32) rel k = {("a", 1), ("a", 2), ("b", 1)} rel ?0.3(x)::c(x, y) = k(x, y) query c'
+    program = dv.Program(text)
+    assert "?0.3(x)::" in syntax_text(program.syntax)
+    worlds = [(1, 1, 0), (1, 0, 0), (1, 0, 1), (0, 0, 0)]
+    seen = [{"c": {("a", 1): bool(u), ("a", 2): bool(v), ("b", 1): bool(w)}} for u, v, w in worlds]
+    for method in ("em", "gradient"):
+        fit = program.fit(seen, method=method, tolerance=1e-10, steps=3000)
+        assert fit['c(x, y) = k(x, y) where x = "a"'] == pytest.approx(4 / 8, abs=1e-3)
+        assert fit['c(x, y) = k(x, y) where x = "b"'] == pytest.approx(1 / 4, abs=1e-3)
+    # Other facts have other values, which are learned together where they are the same.
+    facts = [{"k": [("a", 3)]}, {"k": [("c", 1)]}]
+    fit = dv.Program(text.replace('rel k = {("a", 1), ("a", 2), ("b", 1)}', "")).fit(
+        [{"c": {("a", 3): True}}, {"c": {("c", 1): False}}], facts
+    )
+    assert {name.split(" where ")[1]: round(value, 6) for name, value in fit.items()} == {
+        'x = "a"': 1.0,
+        'x = "c"': 0.0,
+    }
+    with pytest.raises(BindingError, match="`z` has no value of its own"):
+        dv.Program("type k(u32) rel ?(z)::c(x) = k(x) query c").run()
+    with pytest.raises(BindingError, match="is a fact"):
+        dv.Program("rel ?(z)::c(1) query c").run()

@@ -5,6 +5,7 @@ import pytest
 import derivable as dv
 from datalog.problog.random_programs import answers_of_ours, answers_of_problog, differences
 from derivable.cli.main import main
+from derivable.core.diagnostics import UnsupportedError
 
 # Programs that ProbLog runs too.
 PROGRAMS = {
@@ -133,10 +134,11 @@ def test_as_problog_answers(name):
         ("0.6::a; 0.6::b.", "1:6", "the probabilities of the heads add up to 1.2, which is more than 1"),
         ("0.6::a; b.", "1:9", "a head of an annotated disjunction has no probability"),
         (
-            "t(_, X)::a(X) :- b(X). b(1).",
+            "t(_, f(X))::a(X) :- b(X). b(1).",
             "1:1",
-            "a probability that is learned for each value of a variable is not read",
+            "a probability that is learned for each value of a term with variables is not read",
         ),
+        ("t(_, Y)::a(X) :- b(X). b(1).", "1:6", "`Y` has no value yet"),
         ("t(1.5)::a.", "1:1", "the start of a probability that is learned lies between 0 and 1"),
         ("X :- a.", "1:1", "a variable is no head of a clause"),
         ("a(X) :- b(X), Y > X. b(1). query(a(X)).", "1:15", "`Y` has no value yet"),
@@ -248,6 +250,44 @@ def test_probabilities_that_are_learned():
     learned = program.with_parameters(fit)
     assert "t(" not in learned.text
     assert learned.run()["c"][(1,)] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_probabilities_that_are_learned_for_each_value():
+    """Counts are the maximum of the likelihood: one for each X, whatever Y, and for each of two heads."""
+    program = dv.Program.from_problog(
+        "k(a, 1). k(a, 2). k(b, 1). t(_, X)::c(X, Y) :- k(X, Y)."
+        " t(0.3, X)::d(X); t(0.3, X)::e(X) :- k(X, _). query(c(X, Y))."
+    )
+    worlds = [(1, 1, 0), (1, 0, 0), (1, 0, 1), (0, 0, 0)]
+    fit = program.fit([{"c": {("a", 1): bool(u), ("a", 2): bool(v), ("b", 1): bool(w)}} for u, v, w in worlds])
+    assert fit['c(X, Y) :- k(X, Y) where X = "a"'] == pytest.approx(4 / 8, abs=1e-6)
+    assert fit['c(X, Y) :- k(X, Y) where X = "b"'] == pytest.approx(1 / 4, abs=1e-6)
+    assert len(fit) == 2
+    worlds = [(1, 0), (1, 0), (0, 1), (0, 0)]
+    fit = program.fit([{"d": {"b": bool(u)}, "e": {"b": bool(v)}} for u, v in worlds])
+    shares = [value for name, value in fit.items() if name.startswith(("d", "e")) and 'X = "b"' in name]
+    assert shares == pytest.approx([2 / 4, 1 / 4], abs=1e-5)
+    with pytest.raises(UnsupportedError, match="has a probability for each X"):
+        program.with_parameters(fit)
+
+
+def test_problog_learns_the_same_for_each_value():
+    """The values are not observed themselves."""
+    text = "t(0.4, X)::c(X) :- k(X). k(1). k(2). any :- c(1). any :- c(2). query(any)."
+    program = dv.Program.from_problog(text)
+    seen = [{"any": True}, {"any": True, "c": {1: True}}, {"any": True, "c": {2: False}}, {"any": False}]
+    fit = program.fit(seen, tolerance=1e-12)
+    from problog.learning.lfi import run_lfi
+    from problog.logic import Constant, Term
+    from problog.program import PrologString
+
+    examples = []
+    for one in seen:
+        rows = [(Term("any"), one["any"], None)]
+        rows += [(Term("c", Constant(x)), holds, None) for x, holds in one.get("c", {}).items()]
+        examples.append(rows)
+    _, weights, *_ = run_lfi(PrologString(text), examples, min_improv=1e-12)
+    assert sorted(fit.values()) == pytest.approx(sorted(map(float, weights)), abs=1e-4)
 
 
 def test_a_choice_that_is_learned():

@@ -10,7 +10,13 @@ import numpy as np
 
 from derivable.core import html
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, TypeMismatchError
+from derivable.core.diagnostics import (
+    DerivableError,
+    DomainError,
+    ShapeError,
+    TypeMismatchError,
+    UnsupportedError,
+)
 from derivable.core.progress import progress as shown_progress
 from derivable.core.registry import suggestion
 from derivable.datalog.api.fact_names import with_lines
@@ -22,6 +28,9 @@ from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.rules.nodes import Evidence, Parameter, Rules
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.text import offset, syntax_text
+from derivable.datalog.tags.random_facts import Tied
+from derivable.datalog.values.terms import show_value
+from derivable.datalog.values.values import show_column
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
@@ -149,7 +158,8 @@ def fitted(
     names = names_of(parameters)
     groups = _grounded(program, _paired(interpretations, facts), watch)
     randoms = [group.evaluation.facts.random for group in groups]
-    space, numbers = Space.of([parameter.start for parameter in parameters], randoms)
+    names, starts, tied = _instances(parameters, names, groups)
+    space, numbers = Space.of(starts, randoms, tied)
     data = Interpretations()
     for group, number in zip(groups, numbers):
         data.add(group.evaluation.ram, group.grounding, group.examples, number, watch)
@@ -173,6 +183,36 @@ def fitted(
             found.append(climb(observations, values, prior, step, settings.steps, settings.tolerance, watch, advance))
     best = max(found, key=lambda one: max(one.curve))
     return Fit(names, best, [one.log_likelihood for one in found])
+
+
+def _instances(
+    parameters: Sequence[Parameter], names: Sequence[str], groups: Sequence[_Group]
+) -> tuple[list[str], list[float | None], list[list[Tied]]]:
+    """(names, starts, the facts of each group that are tied): a parameter for each of the values that rules have
+    found, where it is one for each value of variables."""
+    found: list[dict[tuple[Any, ...], None]] = [{} if parameter.by else {(): None} for parameter in parameters]
+    parts = list[list[tuple[Tied, tuple[Any, ...]]]]()
+    for group in groups:
+        parts.append([])
+        for one in group.evaluation.facts.random.tied:
+            symbols = group.evaluation.facts.symbols
+            columns = [show_column(words, t, symbols).tolist() for words, t in zip(one.words, one.types)]
+            members: dict[tuple[Any, ...], list[int]] = {}
+            for row, variable in enumerate(one.variables.tolist()):
+                members.setdefault(tuple(column[row] for column in columns), []).append(variable)
+            for values, variables in members.items():
+                parts[-1].append((Tied(one.parameter, np.array(variables)), values))
+                found[one.parameter].setdefault(values)
+    numbers: dict[tuple[int, tuple[Any, ...]], int] = {}
+    shown, starts = list[str](), list[float | None]()
+    for number, (parameter, name, values) in enumerate(zip(parameters, names, found)):
+        for row in values:
+            numbers[number, row] = len(shown)
+            which = ", ".join(f"{variable} = {show_value(value)}" for variable, value in zip(parameter.by, row))
+            shown.append(f"{name} where {which}" if which else name)
+            starts.append(parameter.start)
+    tied = [[replace(one, parameter=numbers[one.parameter, values]) for one, values in some] for some in parts]
+    return shown, starts, tied
 
 
 def _paired(interpretations: Any, facts: Any) -> list[tuple[Any, Any]]:
@@ -267,6 +307,15 @@ def with_values(program: Program, values: Mapping[str, float]) -> str:
     """The text of a program in which tunable probabilities are numbers."""
     parameters = program.desugared().parameters
     names = names_of(parameters)
+    for parameter, name in zip(parameters, names):
+        if parameter.by and any(key.startswith(f"{name} where ") for key in values):
+            raise UnsupportedError(
+                f"`{name}` has a probability for each {', '.join(parameter.by)}",
+                hint="write them as facts, and their number as the rule's: `p::calls(x) = person(x), chance(x, p)`",
+                source=program.source,
+                text=program.text,
+                span=parameter.span,
+            )
     for name, value in values.items():
         if name not in names:
             hint = suggestion(str(name), names, f"tunable are {', '.join(names)}" if names else "nothing is")

@@ -46,8 +46,17 @@ class Constants(Core):
             return None
         number = self.parameter_numbers.setdefault(id(tag.span), len(self.parameters))
         if number == len(self.parameters):
-            self.parameters.append(r.Parameter(tag.span, tag.value if tag.has_start else None, text))
+            by = tuple(variable.name for variable in tag.by)
+            self.parameters.append(r.Parameter(tag.span, tag.value if tag.has_start else None, text, by))
         return number
+
+    def parameter_of_fact(self, tag: Any, text: str) -> int | None:
+        """The same of a fact, which has no variables."""
+        if isinstance(tag, s.Tunable) and tag.by:
+            variable = tag.by[0]
+            message = f"`{variable.name}` has no values: `{text}` is a fact"
+            self.error(BindingError, message, variable.span, "leave the variables out: a fact has one probability")
+        return self.parameter(tag, text)
 
     def shares(self, tags: Sequence[Any], span: Span) -> list[Any]:
         """The values of the tags of a choice: tunable ones that do not say where they start share what is left."""

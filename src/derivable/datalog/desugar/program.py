@@ -240,7 +240,7 @@ class Desugaring(Constants):
                 continue
             if tag is not None and fact.tag is not None and not 0.0 <= tag <= 1.0:
                 places[len(rows)] = fact.tag.span
-            parameter = self.parameter(fact.tag, atom_text(item.relation, values))
+            parameter = self.parameter_of_fact(fact.tag, atom_text(item.relation, values))
             if parameter is not None:
                 parameters[len(rows)] = parameter
             rows.append(tuple(values))
@@ -274,7 +274,7 @@ class Desugaring(Constants):
             for head in item.heads:
                 types = self.typed.relations[head.relation].types
                 row = tuple(self.constant(a, t) for a, t in zip(head.arguments, types))
-                parameter = self.parameter(item.tag, atom_text(head.relation, row))
+                parameter = self.parameter_of_fact(item.tag, atom_text(head.relation, row))
                 parameters = {} if parameter is None else {0: parameter}
                 self.add_facts(head.relation, [row], [tag], False, item.span, self.place_of(item.tag), parameters)
             return
@@ -301,6 +301,8 @@ class Desugaring(Constants):
         options = tuple((value / scale, number) for value, number in zip(values, numbers))
         for clause, literals, _ in self.bodies(list(item.heads), item.body, environment, item, None):
             coin = self.coin(item.head_tags[0], clause, literals, item)
+            key = [term for term in coin.key if isinstance(term, r.Var)]
+            by = tuple(self.positions(tag, key) for tag in item.head_tags)
             for option, head in enumerate(item.heads):
                 chosen = replace(
                     coin,
@@ -309,6 +311,7 @@ class Desugaring(Constants):
                     option=option,
                     span=item.head_tags[option].span,
                     text=texts[option],
+                    by=by,
                 )
                 self.head_clause(head, clause, tuple(literals), item, item.body, chosen)
 
@@ -407,7 +410,20 @@ class Desugaring(Constants):
         name, key = f"#{self.fresh('coin_')}", tuple(clause.instance(literals))
         text = excerpt(self.syntax.text, item.span, tag.span)
         parameter = None if isinstance(item, s.Rule) and item.head_tags else self.parameter(tag, text)
-        return r.RuleProbability(name, key, value, kind, tag.span, parameter, text=text)
+        by = () if parameter is None else (self.positions(tag, key),)
+        return r.RuleProbability(name, key, value, kind, tag.span, parameter, text=text, by=by)
+
+    def positions(self, tag: Any, key: list[r.Var]) -> tuple[int, ...]:
+        """Where in a key, counted from its end, the variables are for each of whose values a probability is learned."""
+        found = []
+        places = {variable.name: place - len(key) for place, variable in enumerate(key)}
+        for variable in tag.by if isinstance(tag, s.Tunable) else ():
+            if variable.name not in places:
+                hint = f"the body binds {', '.join(places)}" if places else "the body binds no variable"
+                message = f"`{variable.name}` has no value of its own in the instances of the rule"
+                self.error(BindingError, message, variable.span, hint)
+            found.append(places[variable.name])
+        return tuple(found)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
         environment = dict(self.typed.variables(item))

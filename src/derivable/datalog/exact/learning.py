@@ -16,7 +16,7 @@ import numpy as np
 from derivable.circuit.fold.evaluate import value_and_gradient
 from derivable.core.progress import Deadline
 from derivable.datalog.exact.interpretations import FAILS, HOLDS, Observations
-from derivable.datalog.tags.random_facts import RandomFacts
+from derivable.datalog.tags.random_facts import RandomFacts, Tied
 
 # Adam's constants (Kingma and Ba, 2015).
 MOMENTUM, SQUARES, TINY = 0.9, 0.999, 1e-8
@@ -36,15 +36,18 @@ class Space:
     is_share: np.ndarray
 
     @staticmethod
-    def of(starts: Sequence[float | None], random: Sequence[RandomFacts]) -> tuple[Space, list[np.ndarray]]:
-        """The parameters of facts, and for each of them the parameter [variable], -1 for none."""
+    def of(
+        starts: Sequence[float | None], random: Sequence[RandomFacts], tied: Sequence[Sequence[Tied]]
+    ) -> tuple[Space, list[np.ndarray]]:
+        """The parameters of facts, of which these are tied, and for each of them the parameter [variable], -1 for
+        none."""
         found: dict[tuple[int, ...], tuple[int | None, float]] = {}
         numbers = []
         total = len(starts)
-        for facts in random:
+        for facts, some in zip(random, tied):
             number = np.full(len(facts.probabilities), -1, np.int64)
-            for parameter, variables in facts.tied:
-                number[variables] = parameter
+            for one in some:
+                number[one.variables] = one.parameter
             nothing = set(facts.nothing)
             for group in facts.groups:
                 tuned = group[number[group] >= 0]

@@ -17,7 +17,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.tags.random_facts import KINDS, Kind, RandomFacts
+from derivable.datalog.tags.random_facts import KINDS, Kind, RandomFacts, Tied
 from derivable.datalog.tags.tags import ColumnTags
 
 if TYPE_CHECKING:
@@ -94,23 +94,34 @@ class Coins:
             first = np.empty(table.size - before, np.int64)
             fresh = np.flatnonzero(rows >= before)[::-1]
             first[rows[fresh] - before] = fresh
-            facts = np.concatenate([facts, self._added(coin, probabilities[first])])
+            words = [column[first] for column in columns]
+            facts = np.concatenate([facts, self._added(coin, probabilities[first], words)])
             self.known[coin.name] = table, facts
         return facts[rows] + coin.option
 
-    def _added(self, coin: m.RuleProbability, numbers: np.ndarray) -> np.ndarray:
-        """Random facts of these numbers; of the instances of a choice of heads, those of the first head."""
+    def _added(self, coin: m.RuleProbability, numbers: np.ndarray, words: Sequence[np.ndarray]) -> np.ndarray:
+        """Random facts of these numbers, of instances with these columns of words; of the instances of a choice of
+        heads, those of the first head."""
         self.check(coin, numbers)
         if not coin.options:
             made = self.random.add(numbers, coin.kind, lambda number: ("a rule", {}))
-            self._tie(coin.parameter, made)
+            self._tie(coin, coin.parameter, 0, made, words)
             return made
         shares = np.array([share for share, _ in coin.options])
         made = np.array([self.random.add_choice(shares)[0] for _ in numbers], np.int64)
         for option, (_, parameter) in enumerate(coin.options):
-            self._tie(parameter, made + option)
+            self._tie(coin, parameter, option, made + option, words)
         return made
 
-    def _tie(self, parameter: int | None, variables: np.ndarray) -> None:
+    def _tie(
+        self,
+        coin: m.RuleProbability,
+        parameter: int | None,
+        option: int,
+        variables: np.ndarray,
+        words: Sequence[np.ndarray],
+    ) -> None:
         if parameter is not None:
-            self.random.tied.append((parameter, variables))
+            by = coin.by[option] if coin.by else ()
+            types = tuple(coin.key[place].type for place in by)
+            self.random.tied.append(Tied(parameter, variables, tuple(words[place] for place in by), types))

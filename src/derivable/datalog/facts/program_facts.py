@@ -16,7 +16,7 @@ from derivable.datalog.facts.load import load_relation
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Facts, Rules
-from derivable.datalog.tags.random_facts import Origin
+from derivable.datalog.tags.random_facts import Origin, Tied
 from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import words_of
 
@@ -60,7 +60,7 @@ def _variables(ram: Ram | Rules, sets: Sequence[Facts], store: FactStore) -> np.
         variables = random.add_choices(tags, starts, "tag", origin)
         for facts, start in zip(sets, starts.tolist()):
             for row, parameter in facts.parameters.items():
-                random.tied.append((parameter, variables[start + row : start + row + 1]))
+                random.tied.append(Tied(parameter, variables[start + row : start + row + 1]))
         return variables
     parts = list[np.ndarray]()
     for facts in sets:
@@ -73,7 +73,7 @@ def _variables(ram: Ram | Rules, sets: Sequence[Facts], store: FactStore) -> np.
             if rows:
                 numbers = np.array([(facts.tags or ())[i] for i in rows], dtype=np.float64)
                 variables[rows] = add(numbers, kind=kind, origin=_written(ram, facts, rows))
-        random.tied += [(number, variables[row : row + 1]) for row, number in facts.parameters.items()]
+        random.tied += [Tied(number, variables[row : row + 1]) for row, number in facts.parameters.items()]
         parts.append(variables)
     return np.concatenate(parts)
 

@@ -103,16 +103,20 @@ class Clauses(Written):
         probability: Term | None = None
         if isinstance(term, Compound) and term.key == ("::", 2):
             probability, term = term.arguments
-            if isinstance(probability, Compound) and probability.functor == "t" and len(probability.arguments) != 1:
-                self.refuse(
-                    "a probability that is learned for each value of a variable is not read",
-                    probability.span,
-                    "`t(_)::head` and `t(0.3)::head` are one for all instances; write a fact for each value",
-                )
-            if isinstance(probability, Compound) and probability.key == ("t", 1):
-                [start] = probability.arguments
-                # What the variable of `t(_)` is no clause says.
-                probability = Compound("t", () if isinstance(start, Var) else (start,), span=probability.span)
+            if isinstance(probability, Compound) and probability.functor == "t" and not probability.arguments:
+                self.refuse("`t::` says no start", probability.span, "write `t(_)::head` or `t(0.3)::head`")
+            if isinstance(probability, Compound) and probability.functor == "t":
+                start, *by = probability.arguments
+                if any(not isinstance(one, Var) and not is_ground(one) for one in by):
+                    self.refuse(
+                        "a probability that is learned for each value of a term with variables is not read",
+                        probability.span,
+                        "`t(_, X)::head` is one for each X",
+                    )
+                # What the variable of `t(_)` is no clause says; constants are the same in all instances.
+                by = tuple(one for one in by if isinstance(one, Var))
+                starts = () if isinstance(start, Var) else (start,)
+                probability = Compound("t", (Compound("t", starts), *by), span=probability.span)
             if isinstance(probability, Compound) and (
                 probability.functor in _DISTRIBUTIONS or probability.key == ("?", 0)
             ):

@@ -294,7 +294,7 @@ class Translation(Written):
     def probability(self, term: Term, bodies: Bodies, formulas: Formulas) -> Fraction | s.Expression:
         """A number, or an expression over the variables of the clause; `t(_)` and `t(0.3)` are tunable."""
         if isinstance(term, Compound) and term.functor == "t":
-            return self.tunable(term)
+            return self.tunable(term, bodies)
         value = folded(term)
         if value is None:
             e = bodies.arithmetic.as_float(term)
@@ -306,13 +306,17 @@ class Translation(Written):
             self.error(DomainError, f"the probability {term_text(term)} is not in [0, 1]", term.span, hint)
         return value
 
-    def tunable(self, term: Compound) -> s.Tunable:
-        value = folded(term.arguments[0]) if term.arguments else None
-        if term.arguments and (value is None or not 0 < value < 1):
+    def tunable(self, term: Compound, bodies: Bodies) -> s.Tunable:
+        written, *by = term.arguments
+        assert isinstance(written, Compound)
+        value = folded(written.arguments[0]) if written.arguments else None
+        if written.arguments and (value is None or not 0 < value < 1):
             hint = "write `t(0.3)::`, or `t(_)::` for a start that is drawn"
             message = "the start of a probability that is learned lies between 0 and 1"
             self.error(DomainError, message, term.span, hint)
-        return s.Tunable(0.5 if value is None else float(value), "float", value is not None, span=term.span)
+        variables = tuple(s.Variable(one.name, span=one.span) for one in by if isinstance(one, Var))
+        start = 0.5 if value is None else float(value)
+        return s.Tunable(start, "float", value is not None, variables, span=term.span)
 
     def tag(self, share: Fraction | s.Expression, written: Term | None) -> s.Expression:
         span = self.program.clauses[0].span if written is None else written.span

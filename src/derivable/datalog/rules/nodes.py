@@ -71,6 +71,7 @@ class RuleProbability(Node):
 
     kind      "chance" where the tag is a truth value, 0 or 1; see `random_facts`
     parameter the number of the tunable probability that it has, if it has one
+    by        the terms of the key, from the end, for each of whose values that is another; of a choice for each option
     options   of one head of a choice: the probabilities and parameters of all of them, and
     option    which one it is
     text      what it is the probability of, as it is written
@@ -85,6 +86,7 @@ class RuleProbability(Node):
     options: tuple[tuple[float, int | None], ...] = ()
     option: int = 0
     text: str = field(default="", compare=False, repr=False)
+    by: tuple[tuple[int, ...], ...] = ()
 
 
 Literal = Atom | Negated | Filter | Generate | RuleProbability
@@ -133,11 +135,13 @@ class Parameter:
 
     start  where that starts, None for a start that is drawn
     text   what it is the probability of, as it is written
+    by     the variables for each of whose values there is one
     """
 
     span: Span
     start: float | None
     text: str
+    by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

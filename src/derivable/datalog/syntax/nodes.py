@@ -40,9 +40,11 @@ class Constant(Expression):
 
 @dataclass(frozen=True)
 class Tunable(Constant):
-    """`?`, `?0.3` as a tag: a probability that is learned, and where that starts; `value` is 0.5 if it does not say."""
+    """`?`, `?0.3` as a tag: a probability that is learned, and where that starts; `value` is 0.5 if it does not say.
+    `?0.3(x)`: one for each value of these variables."""
 
     has_start: bool
+    by: tuple[Variable, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,15 @@ class _Parser(Expressions):
         has_start = self.token.kind in ("integer", "float")
         if has_start:
             value = float(self.advance().text)
-        found = s.Tunable(value, "float", has_start, span=self.since(start))
+        by = list[s.Variable]()
+        while self.accept("," if by else "("):
+            if self.token.kind != "name":
+                self.fail("expected a variable", "such as `?0.3(x)::p(x, y)`: one probability for each x")
+            name = self.advance()
+            by.append(s.Variable(name.text, span=self.since(name)))
+        if by:
+            self.expect(")", "after the variables of a tunable probability")
+        found = s.Tunable(value, "float", has_start, tuple(by), span=self.since(start))
         if not 0.0 < value < 1.0:
             hint = "write `?0.3::`, or `?::` for a start that is drawn; what is certain needs no learning"
             self.fail("the start of a tunable probability lies between 0 and 1", hint, found.span)

@@ -34,8 +34,9 @@ def expression_text(node: Any) -> str:
     if (form := _FORMS.get(type(node))) is not None:
         return form.format(**{name: _field(getattr(node, name)) for name in node.__match_args__})
     match node:
-        case s.Tunable(value=value, has_start=has_start):
-            return f"?{show_value(value)}" if has_start else "?"
+        case s.Tunable(value=value, has_start=has_start, by=by):
+            each = f"({', '.join(variable.name for variable in by)})" if by else ""
+            return f"?{show_value(value) if has_start else ''}{each}"
         case s.Constant(value=value, kind="char"):
             return show_character(value)
         case s.Constant(value=value, kind=kind):

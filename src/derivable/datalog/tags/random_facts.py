@@ -14,6 +14,7 @@ from derivable.core.graph import offsets_of
 
 if TYPE_CHECKING:
     from derivable.datalog.tags.carrier import Carrier
+    from derivable.datalog.values.values import ValueType
 
 Kind = Literal["chance", "tag", "value"]
 # How a kind is kept.
@@ -26,6 +27,21 @@ Origin = Callable[[int], tuple[str, dict[str, Any]]]
 def anonymous(number: int) -> tuple[str, dict[str, Any]]:
     """The origin of facts that nothing is known of."""
     return "a fact", {}
+
+
+@dataclass(frozen=True, eq=False)
+class Tied:
+    """Random facts whose probability is one tunable one, or one for each of some values.
+
+    parameter  its number
+    words      [column] words [variable] of the values
+    types      [column]
+    """
+
+    parameter: int
+    variables: np.ndarray
+    words: tuple[np.ndarray, ...] = ()
+    types: tuple[ValueType, ...] = ()
 
 
 @dataclass
@@ -42,7 +58,7 @@ class RandomFacts:
     origins        (first variable, where that and the following ones come from), for messages
     objects        variable -> its tag, where a provenance takes anything as one
     nothing        the variables that stand for none of the facts of a choice
-    tied           (number of a tunable probability, variables that have it)
+    tied           which facts have tunable probabilities
     samples        of the first variables, [variable] each, the sample of a batch that they are of, -1 for all samples
     """
 
@@ -55,7 +71,7 @@ class RandomFacts:
     objects: dict[int, Any] = field(default_factory=dict)
     samples: list[np.ndarray] = field(default_factory=list)
     nothing: list[int] = field(default_factory=list)
-    tied: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    tied: list[Tied] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kinds.extend(bytes(len(self.probabilities) - len(self.kinds)))
