@@ -83,7 +83,9 @@ def _as_text(item: s.Item) -> s.Item:
     whose facts have lines."""
     if isinstance(item, s.FactTable):
         rows = (tuple(map(s.Constant, row, item.kinds)) for row in zip(*item.columns))
-        return s.FactSet(item.relation, tuple(s.Fact(row, span=item.span) for row in rows), span=item.span)
+        tags = [None] * len(item.columns[0]) if item.tags is None else [s.Constant(tag, "float") for tag in item.tags]
+        facts = tuple(s.Fact(row, tag, span=item.span) for row, tag in zip(rows, tags))
+        return s.FactSet(item.relation, facts, span=item.span)
     if isinstance(item, s.DataType) and len(item.variants) == 1:
         [variant] = item.variants
         return replace(item, variants=(variant, s.Variant(f"no_{variant.name}", (), span=variant.span)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NoReturn
 
 from derivable.core.diagnostics import ParseError, Span, UnsupportedError, Written
 from derivable.datalog.problog import goals as g
 from derivable.datalog.problog.library import defined_by
-from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var, is_ground, operands
+from derivable.datalog.problog.reader import spelled_out
+from derivable.datalog.problog.terms import Compound, Facts, Number, Term, Text, Var, is_ground, operands
 
 COMPARISONS = {"<": "<", ">": ">", "=<": "<=", ">=": ">=", "=:=": "==", "=\\=": "!="}
 # Goals that have an effect, a value of their own or an order of solutions.
@@ -81,6 +83,9 @@ class Clauses(Written):
         return self.program
 
     def clause(self, term: Term) -> None:
+        if isinstance(term, Facts):
+            self.facts(term)
+            return
         self.number += 1
         body: g.Goal = g.TRUE
         head = term
@@ -98,6 +103,15 @@ class Clauses(Written):
             message = "a head of an annotated disjunction has no probability"
             self.error(ParseError, message, bare.span, "write `P::head`")
         self.program.clauses.append(g.Clause(heads, body, term.span, self.number))
+
+    def facts(self, term: Facts) -> None:
+        """Put many facts to the one before them; those of a library, whose first one is the library's, are clauses."""
+        last = self.program.clauses[-1] if self.program.clauses else None
+        if last is not None and last.span == term.span:
+            self.program.clauses[-1] = replace(last, more=term.run)
+            return
+        origin = term.span.origin
+        self.read(spelled_out(term.run, self.source if origin is None else origin.source, origin is not None))
 
     def head(self, term: Term) -> tuple[Term | None, Compound]:
         probability: Term | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from derivable.core.diagnostics import Span, UnsupportedError
 from derivable.datalog.problog.terms import Compound, Term, Var, variables
 from derivable.datalog.scalars.nodes import NOWHERE, Node, children
+from derivable.datalog.syntax.fact_runs import FactRun
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,14 @@ class Clause:
     """Heads with their probabilities, None for a head without one, and a body.
 
     number  of the clause in the program: its variables are its own
+    more    the facts that follow this one and are like it
     """
 
     heads: tuple[tuple[Term | None, Compound], ...]
     body: Goal
     span: Span
     number: int
+    more: FactRun | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_idle(self) -> bool:

@@ -6,9 +6,20 @@ import re
 from dataclasses import dataclass
 
 from derivable.core.diagnostics import Origin, ParseError, Span
-from derivable.datalog.problog.terms import Compound, Number, Term, Text, Var
+from derivable.datalog.policy.costs import policy
+from derivable.datalog.problog.terms import Compound, Facts, Number, Term, Text, Var
+from derivable.datalog.syntax.fact_runs import FactPatterns, FactRun
 from derivable.datalog.syntax.lexer import Places
 
+_FACTS = FactPatterns(
+    r"(?!(?:query|evidence)\()[a-z][a-zA-Z0-9_]*+",
+    {
+        "integer": (r"-?[0-9]{1,18}+(?![0-9a-zA-Z_.'])", int),
+        "text": (r"[a-z][a-zA-Z0-9_]*+(?!\()|'[^'\\\n]*+'(?!')", lambda text: text.strip("'")),
+        "symbol": (r'"[^"\\\n]*+"(?!")', lambda text: text[1:-1]),
+    },
+    r"((?:0\.[0-9]++|1\.0++)(?![0-9a-zA-Z_.]))\s*+::\s*+",
+)
 _TOKEN = re.compile(
     r"""
       (?P<skip>[ \t\r\n\f\ufeff]+|%[^\n]*|/\*.*?\*/)
@@ -60,13 +71,14 @@ _ESCAPES = dict(zip("ntr0abfvse", "\n\t\r\0\a\b\f\v \x1b"))
 
 @dataclass(slots=True)
 class Token:
-    """kind is "number", "variable", "atom", "text", "end", "mark", "symbol", "bracket", "unclosed" for a comment, "bad"
-    or "last"."""
+    """kind is "number", "variable", "atom", "text", "end", "mark", "symbol", "bracket", "unclosed" for a comment,
+    "facts" for those of a `FactRun`, "bad" or "last"."""
 
     kind: str
     text: str
     start: int
     stop: int
+    run: FactRun | None = None
 
 
 def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
@@ -77,26 +89,40 @@ def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
     return Reader(text, source, is_included).terms()
 
 
-class Reader:
-    """One text."""
+def spelled_out(run: FactRun, source: str, is_included: bool) -> list[Term]:
+    """The facts of a run of this text as terms, each with its place."""
+    return Reader(run.text, source, is_included, run).terms()
 
-    def __init__(self, text: str, source: str, is_included: bool = False):
+
+class Reader:
+    """One text, or a part of it."""
+
+    def __init__(self, text: str, source: str, is_included: bool = False, part: FactRun | None = None):
         self.text, self.source = text, source
         self.places = Places(text, Origin(source, text) if is_included else None)
-        self.tokens = self.scanned()
+        self.tokens = self.scanned(0, len(text)) if part is None else self.scanned(part.start, part.end, is_part=True)
         self.position = 0
         self.anonymous = 0
 
-    def scanned(self) -> list[Token]:
-        found, position, text = [], 0, self.text
-        while position < len(text):
+    def scanned(self, position: int, stop: int, is_part: bool = False) -> list[Token]:
+        """The tokens of a part of the text."""
+        found, text, fewest = [], self.text, policy().call_rows
+        # Where facts have been looked for, and those that have been seen behind the first one.
+        looked, run = stop if is_part else position, None
+        while position < stop:
+            if run is not None and position == run.start:
+                found.append(Token("facts", "", position, run.end, run))
+                position, run = run.end, None
+                continue
+            if position >= looked and (not found or found[-1].kind in ("end", "facts")):
+                looked, run = _FACTS.run(text, position, fewest)
             token = _TOKEN.match(text, position)
             assert token is not None
             assert token.lastgroup is not None
             if token.lastgroup != "skip":
                 found.append(Token(token.lastgroup, token.group(), position, token.end()))
             position = token.end()
-        found.append(Token("last", "", len(text), len(text)))
+        found.append(Token("last", "", stop, stop))
         return found
 
     # Places and errors
@@ -143,6 +169,10 @@ class Reader:
                     raise self.error("this clause does not end", first, "end it with a dot")
                 raise self.unexpected(self.token, "an operator or the dot that ends the clause")
             self.position += 1
+            if self.token.kind == "facts":
+                assert self.token.run is not None
+                found.append(Facts(self.token.run, span=found[-1].span))
+                self.position += 1
         return found
 
     def term(self, most: int) -> Term:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.scalars.nodes import NOWHERE, Node
+from derivable.datalog.syntax.fact_runs import FactRun
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,13 @@ class Text(Term):
     """`"a text"`"""
 
     value: str
+
+
+@dataclass(frozen=True)
+class Facts(Term):
+    """The facts behind one that they are like."""
+
+    run: FactRun
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -14,16 +14,19 @@ from derivable.datalog.problog import goals as g
 from derivable.datalog.problog import library
 from derivable.datalog.problog.bodies import MADE, NUMBER, Bodies, Formulas, Names, conjunction
 from derivable.datalog.problog.clauses import Clauses
-from derivable.datalog.problog.kinds import TERM, Kinds
+from derivable.datalog.problog.kinds import TERM, TYPES, Kinds
 from derivable.datalog.problog.modes import Modes, is_pattern
 from derivable.datalog.problog.names import WRAPPERS, Shown, constructor_names, term_text, unique_names
-from derivable.datalog.problog.reader import read_terms
+from derivable.datalog.problog.reader import read_terms, spelled_out
 from derivable.datalog.problog.solve import solved
 from derivable.datalog.problog.terms import Compound, Number, Term, Var, canonical, is_ground, variables
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
+from derivable.datalog.syntax.fact_runs import FactRun
 
 Include = Callable[[str, Span], tuple[str, str]]
+# Kinds of constants here and there.
+_KINDS = {"integer": "integer", "text": "atom", "symbol": "string"}
 HIDDEN = (s.Attribute("hidden"),)
 
 
@@ -102,6 +105,8 @@ class Translation(Written):
         for clause in self.program.clauses:
             if not self.modes.is_left_out(clause):
                 self.clause(clause)
+                if clause.more is not None:
+                    self.more_facts(clause, clause.more)
         for item in self.program.evidence:
             self.evidence(item)
         for query in self.program.queries:
@@ -210,6 +215,20 @@ class Translation(Written):
             self.items.append(s.Rule((atoms[0],), or_true(body, span), self.tag(share, heads[0][0]), span=span))
             return
         self.disjunction(clause, atoms, shares, body, names, unsafe)
+
+    def more_facts(self, clause: g.Clause, run: FactRun) -> None:
+        """A table of facts, if constants of these kinds are values as they are."""
+        [(_, head)] = clause.heads
+        types = {kind: TYPES[other] for kind, other in _KINDS.items()}
+        if all(self.kinds.type_of(("column", *head.key, i)) == types[kind] for i, kind in enumerate(run.kinds)):
+            relation = self.names.relations[head.key]
+            self.items.append(s.FactTable(relation, run.kinds, run.columns, run.tags, span=clause.span))
+            return
+        origin = clause.span.origin
+        for term in spelled_out(run, self.source if origin is None else origin.source, origin is not None):
+            share, fact = term.arguments if isinstance(term, Compound) and term.key == ("::", 2) else (None, term)
+            assert isinstance(fact, Compound)
+            self.clause(replace(clause, heads=((share, fact),), span=term.span, more=None))
 
     def bound_by_body(self, clause: g.Clause) -> set[str]:
         return self.modes.reached(clause.body, set())[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from derivable.datalog.souffle import nodes as n
-from derivable.datalog.souffle.lexer import tokens_of
+from derivable.datalog.souffle.lexer import SourceText, tokens_of
 from derivable.datalog.souffle.parse import parse
 from derivable.datalog.souffle.types import WORDS, Types
 from derivable.datalog.values.values import TYPES
@@ -17,17 +17,19 @@ def with_facts(items: Iterable[n.Node], types: Types, bits: int) -> list[n.Node]
     found: list[n.Node] = []
     for item in items:
         if isinstance(item, n.Clause) and item.more is not None and not _are_rows(item, types, bits):
-            found += spelled_out(item)
+            found += spelled_out(item, types.file)
         else:
             found.append(item)
     return found
 
 
-def spelled_out(item: n.Clause) -> list[n.Clause]:
+def spelled_out(item: n.Clause, file: SourceText) -> list[n.Clause]:
     """All facts of a run, each a clause with the places of the text."""
     run, name = item.more, item.heads[0].name
     found = [replace(item, more=None)]
-    for clause in parse(tokens_of(run.file, run.start, run.end), run.file):
+    origin = item.span.origin
+    file = file if origin is None else SourceText(origin.text, origin.source, is_included=True)
+    for clause in parse(tokens_of(file, run.start, run.end), file):
         assert isinstance(clause, n.Clause)
         found.append(replace(clause, heads=(replace(clause.heads[0], name=name),)))
     return found

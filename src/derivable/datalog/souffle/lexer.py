@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from derivable.core.diagnostics import Origin, ParseError, Span
-from derivable.datalog.souffle.fact_runs import fact_run
 from derivable.datalog.syntax.escapes import unescape
+from derivable.datalog.syntax.fact_runs import FactPatterns
 
 DIRECTIVES = (
     *("decl", "functor", "input", "output", "printsize", "limitsize", "type", "comp", "init", "number_type"),
@@ -17,6 +17,10 @@ DIRECTIVES = (
 )
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPES |= {sign: sign for sign in "\"'\\"}
+_FACTS = FactPatterns(
+    r"[A-Za-z_?][\w?]*+",
+    {"integer": (r"-?[0-9]++(?![\w?.])", int), "text": (r'"[^"\\\n]*+"', lambda text: text[1:-1])},
+)
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r\v\f\n]+|\\\r?\n|//[^\n]*|/\*.*?\*/)"
     rf"|(?P<directive>\.(?:{'|'.join(DIRECTIVES)})(?![\w?]))"
@@ -100,7 +104,7 @@ def tokens_of(
             # What goes on behind a backslash may be a line of the preprocessor.
             and text[max(0, start - 2) : start] != "\\\n"
         ):
-            looked, run = fact_run(file, place, fewest_facts)
+            looked, run = _FACTS.run(text, place, fewest_facts)
         span = file.span(line, place - start + 1, end - place)
         found.append(Token(kind, match[0], span, is_spaced, begins_line))
         breaks = match[0].count("\n")

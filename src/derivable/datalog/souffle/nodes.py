@@ -221,7 +221,7 @@ class Relation(Node):
 class Clause(Node):
     """`p(x), q(x) :- r(x).`; without a body a fact
 
-    more  a `FactRun` of the facts that follow this one
+    more  a `fact_runs.FactRun` of the facts that follow this one
     """
 
     heads: tuple[Atom, ...]

@@ -120,7 +120,7 @@ class Translation:
     def more_facts(self, item: n.Clause, facts: dict[str, list[s.Fact]]) -> None:
         name, run = item.heads[0].name, item.more
         if name in self.selections:
-            for clause in spelled_out(item)[1:]:
+            for clause in spelled_out(item, self.file)[1:]:
                 self.fact(clause.heads[0], facts)
         else:
             self.items.append(s.FactTable(name, run.kinds, run.columns, span=item.span))
