@@ -65,8 +65,10 @@ def main():
         }
         for name, of in found.items():
             # Shares of parameters are filled up to equal lengths.
-            error = (of[: len(expected)] - expected).abs().max().item()
-            print(f"{rank} {provenance} {name} {error:.3g}", flush=True)
+            error = (of[: len(expected)] - expected).abs().max()
+            dist.all_reduce(error, dist.ReduceOp.MAX)
+            if rank == 0:
+                print(provenance, name, error.item())
     dist.destroy_process_group()
 
 
