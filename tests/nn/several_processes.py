@@ -69,6 +69,8 @@ def main():
             dist.all_reduce(error, dist.ReduceOp.MAX)
             if rank == 0:
                 print(provenance, name, error.item())
+    # Nobody leaves while others are connected to it.
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -9,7 +9,7 @@ import derivable as dv
 from datalog.distribution.engines import needs_sail, sail
 from datalog.distribution.test_partitions import EDGE, FACTS, PROGRAMS
 from datalog.test_language import CASES
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import BindingError, UnsupportedError
 
 pytestmark = [
     needs_sail,
@@ -150,8 +150,26 @@ def test_tables_and_files(tmp_path):
     (tmp_path / "edge").mkdir()
     pq.write_table(rows, tmp_path / "edge" / "0.parquet")
     sail().createDataFrame(rows).createOrReplaceTempView("edges_of_a_table")
-    for source in ("edges_of_a_table", tmp_path / "edge", str(tmp_path / "edge" / "0.parquet")):
+    for source in (
+        "edges_of_a_table",
+        tmp_path / "edge",
+        str(tmp_path / "edge" / "0.parquet"),
+        str(tmp_path / "edge" / "*.parquet"),
+    ):
         assert len(CLOSURE.run({"edge": source}, engine="sail", partitions=2)["path"]) == 15
+
+
+def test_tables_of_delta(tmp_path):
+    """Files of rows that are no more are there still, whatever the folder is called and however it is named."""
+    import pyarrow as pa
+
+    path = str(tmp_path / "edge.parquet")
+    for rows in ({"x": [1, 2], "y": [2, 3]}, {"x": [7], "y": [8]}):
+        sail().createDataFrame(pa.table(rows)).write.format("delta").mode("overwrite").save(path)
+    for source in (path, tmp_path / "edge.parquet", f"file://{path}", f"file://{path}/"):
+        assert list(CLOSURE.run({"edge": source}, engine="sail", partitions=2)["path"]) == [(7, 8)]
+    with pytest.raises(BindingError, match="is a table of Delta, not all of whose files are rows"):
+        CLOSURE.run({"edge": f"file://{path}/*.parquet"}, engine="sail")
 
 
 def test_undeclared_relations_have_the_types_of_the_frame():

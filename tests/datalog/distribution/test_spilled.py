@@ -306,9 +306,11 @@ def test_bad_paths(tmp_path):
     (tmp_path / "edge.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(ParseError, match="cannot read the file"):
         PATH.run({"edge": tmp_path / "edge.parquet"}, spill=tmp_path)
-    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
-    with pytest.raises(UnsupportedError, match="is a Delta table"):
-        PATH.run({"edge": tmp_path / "delta"}, spill=tmp_path)
+    write(tmp_path / "delta" / "0.parquet", x=[1], y=[2])
+    (tmp_path / "delta" / "_delta_log").mkdir()
+    for path in ("delta", "delta/*.parquet", "delta/0.parquet"):
+        with pytest.raises(UnsupportedError, match="delta is a table of Delta"):
+            PATH.run({"edge": str(tmp_path / path)}, spill=tmp_path)
     write(tmp_path / "hive" / "x=1" / "0.parquet", y=[1])
     with pytest.raises(UnsupportedError, match="values of a column in their names, such as x=1"):
         PATH.run({"edge": tmp_path / "hive"}, spill=tmp_path)

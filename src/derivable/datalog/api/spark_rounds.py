@@ -12,6 +12,7 @@ import tempfile
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.core.lazy import later
 from derivable.datalog.api.spark_task import engine_column
-from derivable.datalog.distribution.frames import Frame, quoted, result_type, schema_text
+from derivable.datalog.distribution.frames import Frame, quoted, result_type, schema_text, types_of
 from derivable.datalog.distribution.round_sql import TAGS, Query, needed_strata
 from derivable.datalog.distribution.session import is_local, session_errors
 from derivable.datalog.facts.store import FactStore
@@ -31,6 +32,7 @@ from derivable.datalog.values.values import show_column
 arrow: Any = later("pyarrow")
 # Rounds whose rows are read from files of their own.
 _FOLDED = 10
+_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def _double(value: float) -> str:
@@ -174,12 +176,28 @@ class Rounds:
                     f" `{relation.name}({', '.join(map(str, relation.types))})`{self._domain}",
                     hint="a relation has no missing values, and integers of its types",
                 )
+            kinds = types_of(frame.frame)
             columns = [
-                f"CAST({quoted(name)} AS {result_type(relation, c)}) AS c{c}" for c, name in enumerate(frame.columns)
+                f"{self._in_utc(quoted(name))} AS c{c}"
+                if kinds[name] == "timestamp"
+                else f"CAST({quoted(name)} AS {result_type(relation, c)}) AS c{c}"
+                for c, name in enumerate(frame.columns)
             ]
             if self.tags is not None:
                 columns.append(f"{tag or self.tags.one} AS tag")
             return self._without_zero(frame.frame.selectExpr(*columns))
+
+    @cached_property
+    def _casts_to_utc(self) -> bool:
+        """Whether a cast of a moment gives its time in UTC: Spark's gives that of the session's time zone."""
+        [(is_so,)] = self.session.sql(f"SELECT CAST(timestamp_micros(0) AS TIMESTAMP_NTZ) = {_EPOCH}").collect()
+        return bool(is_so)
+
+    def _in_utc(self, moment: str) -> str:
+        """SQL of the time in UTC of a `TIMESTAMP`."""
+        if self._casts_to_utc:
+            return f"CAST({moment} AS TIMESTAMP_NTZ)"
+        return f"timestampadd(MICROSECOND, unix_micros({moment}), {_EPOCH})"
 
     def _without_zero(self, facts: Any) -> Any:
         """Those of facts that are rows, by their tags."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def is_frame(facts: Any) -> bool:
     if isinstance(facts, str):
         return True
     if isinstance(facts, os.PathLike):
-        return _format_of(os.fspath(facts)) is not None
+        return _is_path(os.fspath(facts))
     return hasattr(facts, "sparkSession") and hasattr(facts, "selectExpr")
 
 
@@ -73,27 +74,42 @@ def read_frame(name: str, facts: Any, session: Any) -> Any:
         return facts
     path = os.fspath(facts)
     with session_errors(f"facts for `{name}`"):
-        form = _format_of(path)
-        if form is None:
+        if not _is_path(path):
             if not session.catalog.tableExists(path):
                 hint = f"for a file give its path: {{{name!r}: Path({path!r})}}"
                 raise BindingError(f"facts for `{name}`: the engine has no table {path!r}", hint=hint)
             return session.table(path)
-        if "://" not in path and not Path(path).exists():
+        if "://" not in path and not glob.glob(path):
             raise BindingError(f"facts for `{name}`: there is no {path}", hint="a path is one that the engine reads")
-        frame = session.read.format(form).load(path)
+        frame = session.read.format(_format_of(path, session)).load(path)
         if not frame.columns:
             raise BindingError(f"facts for `{name}`: there are no columns in {path}", hint="look at the path")
         return frame
 
 
-def _format_of(path: str) -> str | None:
-    """The format of a path that an engine reads, None for the name of a table and for other files."""
-    if path.lower().rstrip("/").endswith(".parquet"):
-        return "parquet"
-    if "://" not in path and not Path(path).is_dir():
-        return "parquet" if "/" in path and not Path(path).suffix else None
-    return "delta" if "://" not in path and (Path(path) / "_delta_log").is_dir() else "parquet"
+def _is_path(path: str) -> bool:
+    """Whether a text is the path of a table; else it is the name of one, or that of another file."""
+    if path.lower().rstrip("/").endswith(".parquet") or "://" in path or Path(path).is_dir():
+        return True
+    return "/" in path and not Path(path).suffix
+
+
+def _format_of(path: str, session: Any) -> str:
+    """The format of a path that an engine reads: a table of Delta has a log, and files that are no rows of it."""
+    # Of a pattern the files lie in the folder.
+    folder, _, name = path.rstrip("/").rpartition("/")
+    folder = folder if glob.has_magic(name) else path.rstrip("/")
+    if "://" not in path:
+        return "delta" if (Path(folder) / "_delta_log").is_dir() else "parquet"
+    try:
+        log = session.read.text(f"{folder}/_delta_log").limit(1).collect()
+    except Exception as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        log = []
+    if log and folder != path.rstrip("/"):
+        raise BindingError(f"{folder} is a table of Delta, not all of whose files are rows", hint="give this path")
+    return "delta" if log else "parquet"
 
 
 def types_of(frame: Any) -> dict[str, str]:

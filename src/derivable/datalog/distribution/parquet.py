@@ -120,9 +120,6 @@ def is_parquet(facts: Any) -> bool:
 def _files(what: str, path: str) -> list[Path]:
     if os.path.isdir(path):
         folder = Path(path)
-        if (folder / "_delta_log").is_dir():
-            hint = 'run it with engine="sail" or on Spark, or write the table as Parquet'
-            raise UnsupportedError(f"{what}: {path} is a Delta table, which an engine reads", hint=hint)
         files = sorted(p for p in folder.rglob("*.parquet") if p.is_file() and not p.name.startswith((".", "_")))
         columns = sorted({part for p in files for part in p.relative_to(folder).parts[:-1] if "=" in part})
         if columns:
@@ -132,6 +129,10 @@ def _files(what: str, path: str) -> list[Path]:
             )
     else:
         files = [Path(p) for p in sorted(glob.glob(path, recursive=True)) if os.path.isfile(p)]
+    for folder in {parent for file in files for parent in file.absolute().parents[:2]}:
+        if (folder / "_delta_log").is_dir():
+            hint = 'run it with engine="sail" or on Spark, or write the table as Parquet'
+            raise UnsupportedError(f"{what}: {folder} is a table of Delta, which an engine reads", hint=hint)
     if not files:
         there = "no files of Parquet in" if os.path.isdir(path) else "no"
         raise BindingError(
