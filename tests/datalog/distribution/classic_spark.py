@@ -113,10 +113,9 @@ def zones(spark):
 
 def language(spark):
     """How many outputs of cases of the language have the rows of one machine, and how many cases are refused."""
+    import derivable as dv
     from datalog.distribution.test_sail import REFUSED
     from datalog.test_language import CASES
-
-    import derivable as dv
 
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     compared = refused = 0
@@ -129,7 +128,8 @@ def language(spark):
                 assert dict(database[output].items()) == dict(expected[output].items()), (text, output)
                 compared += 1
         except dv.DerivableError as error:
-            assert re.search(REFUSED, str(error)), error
+            if not re.search(REFUSED, str(error)):
+                raise
             refused += 1
     return [compared, refused]
 
