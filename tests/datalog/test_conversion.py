@@ -107,7 +107,7 @@ OF_SOUFFLE = """// Flights.
 // Components
 // are flattened.
 // edges
-@file("flight.facts", header=false, delimiter="\\t") type air_edge(from: String, to: String, length: i32)
+@file("flight.facts", header=false, delimiter="\\t", quotes=false) type air_edge(from: String, to: String, length: i32)
 type air_reach(from: String, to: String)  // what can be reached
 // one flight
 rel air_reach(x, y) = air_edge(x, y, _)
@@ -196,10 +196,28 @@ def test_files_and_functors(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ('delimiter=";"', '"a";1\na b;2\n"c;3\n'),
+        ('delimiter=",", rfc4180="true"', '"a, b",1\n"c ""d""",2\n'),
+        ('filename="p.facts"', 'a b\t1\n"c"\t2\n'),
+        ('filename="p.facts"', "a\t1\r\nb\t2\r\n"),
+    ],
+)
+def test_quotes_in_files_are_those_of_souffle(tmp_path, monkeypatch, options, lines):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.facts").write_bytes(lines.encode())
+    program = dv.Program.from_souffle(f".decl p(x:symbol, n:number)\n.input p({options})\n.output p")
+    expected = sorted(program.run(program.read(tmp_path))["p"])
+    assert sorted(dv.Program(program.to_scallop()).run()["p"]) == expected
+    assert len(expected) == lines.count("\n")
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.dl", ".decl p(x:number)\n.input p(IO=sqlite, filename='a')".replace("'", '"'), "a.dl:2:1: error: `@file`"),
-        ("a.dl", '.decl p(x:number)\n.output p(rfc4180="true")', "a.dl:2:1: error: `@file` has no `rfc4180`"),
+        ("a.dl", '.decl p(x:number)\n.input p(columns="1")', "a.dl:2:1: error: `@file` has no `columns`"),
         ("a.dl", ".decl p(x:number\n", "a.dl:1:11: error"),
         ("a.txt", "p(1).", "a.txt: error: this is no program of another system"),
     ],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import derivable as dv
+from derivable.cli.main import main
 from derivable.core.diagnostics import DerivableError, ParseError
 from derivable.datalog.facts import fact_files
 from derivable.datalog.facts.fact_files import read_facts
@@ -161,3 +162,30 @@ def test_a_return_alone_ends_a_line_of_messages(tmp_path):
     with pytest.raises(ParseError, match="'x' in column 2 is not of type i32") as raised:
         read_facts(path, "r", [TYPES["i32"]] * 2)
     assert (raised.value.span.line, raised.value.span.column) == (3, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 20_000])
+def test_quotes_are_read_as_is_said(tmp_path, rows):
+    path = tmp_path / "r.csv"
+    path.write_text('"a",1\n"b"c,2\n' * rows)
+    program = dv.Program(f'@file("{path}", quotes=false) type r(x: String, n: i32)\nquery r')
+    assert sorted(program.run()["r"]) == [('"a"', 1), ('"b"c', 2)]
+    assert sorted(dv.Program("type r(x: String, n: i32)").run({"r": dv.datalog.FactFile(path, quotes=False)})["r"]) == [
+        ('"a"', 1),
+        ('"b"c', 2),
+    ]
+    (tmp_path / "r.facts").write_text('"a b"\t1\nc\t2\n' * rows)
+    plain = dv.Program("type r(x: String, n: i32)")
+    for quotes, first in ((None, '"a b"'), (True, "a b")):
+        facts = dv.datalog.FactFile(tmp_path / "r.facts", quotes=quotes)
+        assert sorted(plain.run({"r": facts})["r"]) == sorted([(first, 1), ("c", 2)])
+
+
+def test_files_without_quotes_are_written(tmp_path):
+    path = tmp_path / "r.csv"
+    program = dv.Program('rel r = {("a\\"b", 1), ("c", 2)}\n@file("r.csv", quotes=false, header=false) query r')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        (tmp_path / "p.scl").write_text(program.text)
+        assert main(["run", "p.scl", "-o", "."]) == 0
+    assert sorted(path.read_text().splitlines()) == ['a"b,1', "c,2"]

@@ -466,10 +466,13 @@ def _write_files(database: Any, files: dict[str, Any], names: list[str], output:
         return
     folder, star, ending = output.partition("*")
     ending = ending if star else ".csv"
+    # A file that its query names has the form that it says.
+    written = {place.resolve() for place, _ in files.values()}
     for name in names:
         path = Path(folder) / f"{_as_file_name(name)}{ending}"
-        # Soufflé's files have no header.
-        write_facts(database[name], path, FileForm(header=True if ending.lower() == ".csv" else None))
+        if path.resolve() not in written:
+            # Soufflé's files have no header.
+            write_facts(database[name], path, FileForm(header=True if ending.lower() == ".csv" else None))
         click.echo(f"{path}: {len(database[name]):,} facts", err=True)
 
 

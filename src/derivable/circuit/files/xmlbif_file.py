@@ -77,7 +77,8 @@ class _Reader(Written):
             raise
         except (expat.ExpatError, ValueError) as error:
             place = Span(getattr(error, "lineno", 1), getattr(error, "offset", 0) + 1)
-            self.error(ParseError, f"this is no XML: {str(error).partition(':')[0]}", place)
+            hint = "close each element, and write `&amp;` and `&lt;` for these signs in a text"
+            self.error(ParseError, f"this is no XML: {str(error).partition(':')[0]}", place, hint)
         return root
 
     def read(self) -> NetworkTables:

@@ -147,20 +147,21 @@ def _file(loaded: Loaded, directive: n.Directive) -> s.Attribute | None:
     options = Options(directive, loaded)
     if options.io == "stdout":
         return None
-    for key in ("columns", "rfc4180"):
-        if options.get(key) not in ("", "false"):
-            raise _refused(loaded, directive, f"`@file` has no `{key}`")
+    if options.get("columns"):
+        raise _refused(loaded, directive, "`@file` has no `columns`")
     if options.io != "file":
         raise _refused(loaded, directive, f"`@file` has no IO={options.io}")
     is_selected = directive.kind == "input" and directive.relation in loaded.given
-    if not is_selected and not {"filename", "name", "delimiter", "headers", "compress"} & options.given.keys():
+    said = {"filename", "name", "delimiter", "headers", "compress", "rfc4180"}
+    if not is_selected and not said & options.given.keys():
         return None
     if len(options.delimiter) != 1:
         raise _refused(loaded, directive, f"the delimiter {options.delimiter!r} is not one sign")
     ending = ".facts" if directive.kind == "input" else ".csv"
     path = options.get("filename") or f"{options.get('name') or options.relation}{ending}"
     arguments: list[tuple[str | None, Any]] = [(None, path), ("header", options.has_header)]
-    return s.Attribute("file", (*arguments, ("delimiter", options.delimiter)), span=directive.span)
+    arguments += [("delimiter", options.delimiter), ("quotes", options.is_rfc)]
+    return s.Attribute("file", tuple(arguments), span=directive.span)
 
 
 def _refused(loaded: Loaded, directive: n.Directive, why: str) -> UnsupportedError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as arrow
@@ -136,7 +137,7 @@ def _write_lines(table: Any, file: Any, delimiter: str, ending: str) -> None:
     columns = [_as_words(column.combine_chunks()) for column in table.columns]
     is_narrow = len(columns) == 1
     for position, column in enumerate(columns):
-        wrong = f"[{delimiter}\n\r]" + r"| |^\s*$" * is_narrow + "|^#" * (ending == ".txt" and not position)
+        wrong = f"[{re.escape(delimiter)}\n\r]" + r"| |^\s*$" * is_narrow + "|^#" * (ending == ".txt" and not position)
         bad = compute.index(compute.match_substring_regex(column, wrong), True).as_py()
         if bad >= 0:
             raise _Unfit(f"{column[bad].as_py()!r} would be read as something else")

@@ -86,7 +86,8 @@ def declared(attribute: Attribute) -> tuple[str, FileForm]:
     names = {
         key: (given[key],) if isinstance(given.get(key), str) else given.get(key, ()) for key in ("keys", "fields")
     }
-    form = FileForm(given.get("header"), given.get("deliminator"), given.get("has_probability"), **names, is_named=True)
+    values = given.get("header"), given.get("deliminator"), given.get("has_probability")
+    form = FileForm(*values, **names, is_named=True, quotes=given.get("quotes"))
     if form.delimiter is not None and len(form.delimiter) != 1:
         raise DomainError(f"the delimiter {form.delimiter!r} is not one character", span=attribute.span)
     return given["path"], form
@@ -204,13 +205,15 @@ def _text_of(data: bytes, place: Path, form: FileForm) -> FileText:
     ending = ending_of(place)
     is_marked, data = data.startswith(MARK), data.removeprefix(MARK)
     delimiter, is_csv = separation(ending, form)
-    return FileText(data if is_csv else _tabbed(data, comments=ending == ".txt"), delimiter, is_csv, is_marked)
+    if not is_csv and b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    if not is_csv and form.delimiter is None and ending != ".csv":
+        data = _tabbed(data, comments=ending == ".txt")
+    return FileText(data, delimiter, is_csv, is_marked)
 
 
 def _tabbed(data: bytes, comments: bool) -> bytes:
     """Data with tabs between columns; lines stay where they are."""
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n")
     if comments and b"#" in data:
         data = re.sub(rb"(?m)^#.*$", b"", data)
     if b"\t" not in data:

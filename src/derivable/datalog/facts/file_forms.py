@@ -23,6 +23,7 @@ class FileForm:
     keys             names of columns that say whose values the others are: each other column is then facts
                      (keys ..., name of the column, value), all texts in the last two
     fields           names of the columns to take, the others are left out
+    quotes           whether fields may be in quotes; None if they may in a .csv and with a delimiter
     """
 
     header: bool | None = None
@@ -31,6 +32,7 @@ class FileForm:
     keys: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     is_named: bool = False
+    quotes: bool | None = None
 
 
 AS_IT_IS = FileForm()
@@ -49,6 +51,8 @@ class FactFile(os.PathLike):
     has_probability  whether there is a column of probabilities; None if there is one column more than declared
     fields           the names of the columns to take, in the order of the relation's; the others are left out, but for
                      that of the probabilities if `has_probability` says that there is one. None takes all
+    quotes           whether fields of a text may be in quotes; None if they may in a .csv and with a delimiter. Without
+                     quotes `"a"` is a text of three characters
 
     Raises DomainError for a delimiter that is not one character, and for fields that are no names.
     """
@@ -58,6 +62,7 @@ class FactFile(os.PathLike):
     delimiter: str | None = None
     has_probability: bool | None = None
     fields: Sequence[str] | None = None
+    quotes: bool | None = None
 
     def __post_init__(self) -> None:
         if self.fields is not None:
@@ -77,7 +82,8 @@ class FactFile(os.PathLike):
 
     @property
     def form(self) -> FileForm:
-        return FileForm(self.header, self.delimiter, self.has_probability, fields=tuple(self.fields or ()))
+        fields = tuple(self.fields or ())
+        return FileForm(self.header, self.delimiter, self.has_probability, fields=fields, quotes=self.quotes)
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,9 @@ class Target:
 
 def separation(ending: str, form: FileForm) -> tuple[str, bool]:
     """(what separates the fields of a file of text with this ending, whether they may be quoted)."""
-    is_csv = form.delimiter is not None or ending == ".csv"
-    return form.delimiter or ("," if is_csv else "\t"), is_csv
+    has_quotes = form.delimiter is not None or ending == ".csv"
+    delimiter = form.delimiter or ("," if ending == ".csv" else "\t")
+    return delimiter, has_quotes if form.quotes is None else form.quotes
 
 
 def quoted(text: str) -> str:

@@ -57,6 +57,7 @@ ATTRIBUTES: Registry[AttributeRecord] = Registry(
                     "has_probability": "bool",
                     "keys": "texts",
                     "fields": "texts",
+                    "quotes": "bool",
                 },
                 1,
             ),
