@@ -152,8 +152,13 @@ def test_options_of_engines():
 
 @needs_sail
 def test_too_much_for_every_partition():
+    """Rounds send nothing to all of them; what these do not compute is refused for both reasons."""
+    edges = frame(x=list(range(9)), y=list(range(1, 10)))
     with under(broadcast_bytes=64):
-        database = run({"edge": frame(x=list(range(9)), y=list(range(9)))})
-        with pytest.raises(LimitError, match="more than 4 rows"):
+        database = run({"edge": edges})
+        assert len(database["path"]) == 45
+        assert "output path: rounds; no partitions: every partition needs all facts of `edge`" in database.explain()
+        database = run({"edge": edges}, "exact")
+        with pytest.raises(LimitError, match=r"more than 4 rows; nor is it computed in rounds, as tags of exact"):
             database["path"]
         assert "edge\n  broadcast, and by column 0 of it\n" in database.explain()

@@ -42,8 +42,8 @@ class Distribution:
 
     rules: r.Rules
     pivots: Pivots
-    plans: Mapping[str, Partition | str]
-    rounds: Mapping[str, RoundPlan | str]
+    plans: dict[str, Partition | str]
+    rounds: dict[str, RoundPlan | str]
 
     @staticmethod
     def of(plan: Plan, inputs: Collection[str], frames: Mapping[str, int | None], provenance: Any) -> Distribution:

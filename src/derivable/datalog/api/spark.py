@@ -16,7 +16,7 @@ from derivable.core.diagnostics import BindingError, DomainError, LimitError, Un
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.api.distributed_run import DistributedRun
-from derivable.datalog.api.partitions import RoundPlan, size_of, source_of
+from derivable.datalog.api.partitions import RoundPlan, size_of
 from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.api.spark_rounds import Rounds
 from derivable.datalog.api.spark_task import KEY, KEYS, SOURCE, Task, function_of
@@ -207,13 +207,11 @@ class SparkRun(DistributedRun):
 
     def explain(self) -> str:
         sizes: dict[str, int | None] = {name: size_of(rows) for name, rows in self.local.items()}
-        for name, frame in self.frames.items():
-            sizes[name] = size_of(self._collected[name]) if name in self._collected else None
-            for plan in self.distribution.plans.values():
-                if isinstance(plan, Partition) and source_of(self.distribution.rules, name) in plan.whole:
-                    # Too many for all partitions: this text says why they would need them.
-                    with contextlib.suppress(LimitError):
-                        sizes[name] = size_of(self.whole(name, frame))
+        for output in self.distribution.plans:
+            # What is refused is so in the text too.
+            with contextlib.suppress(LimitError, UnsupportedError):
+                self._planned(output)
+        sizes |= {name: size_of(self._collected[name]) if name in self._collected else None for name in self.frames}
         return self.distribution.text(sizes)
 
     # Facts
@@ -250,6 +248,17 @@ class SparkRun(DistributedRun):
                 f"rows of `{output}` follow in several partitions, and the engine cannot add up tags of {self.name}",
                 hint="query a relation that keeps the pivot, or leave out the engine",
             )
+        try:
+            self.whole_facts(planned)
+        except LimitError as error:
+            # Rounds send nothing to all partitions.
+            rounds = RoundPlan.of(self.plan, output, self.record)
+            if isinstance(rounds, str):
+                raise LimitError(
+                    f"{error.message}; nor is it computed in rounds, as {rounds}", hint=error.hint
+                ) from None
+            self.distribution.rounds[output], self.distribution.plans[output] = rounds, error.message
+            return rounds
         return planned
 
     def schema(self, output: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ from derivable.datalog.rules import nodes as r
 from derivable.datalog.values.values import show_column
 
 arrow: Any = later("pyarrow")
+parquet: Any = later("pyarrow.parquet")
 # Rounds whose rows are read from files of their own.
 _FOLDED = 10
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
@@ -261,10 +262,20 @@ class Rounds:
                     recent = self._read(name, files[name]).limit(0)
                 elif self.tags is not None and self.tags.better is None:
                     recent = recent.filter("is_new")
-                is_over = is_over and (name not in news or recent.isEmpty())
+                is_over = is_over and (name not in news or self._is_empty(files[name][-1], recent))
                 if len(files[name]) > _FOLDED:
                     files[name] = [self._folded(name, number, here, files[name])]
                 self._show_parts(name, files[name], recent)
+
+    def _is_empty(self, path: str, rows: Any) -> bool:
+        """Whether there are no rows, which are those of a file, or some of them."""
+        if is_local(self.session) and "://" not in self.folder:
+            written = Path(self.folder, path).glob("*.parquet")
+            if not any(parquet.read_metadata(part).num_rows for part in written):
+                return True
+            if self.tags is None or self.tags.better is not None:
+                return False
+        return rows.isEmpty()
 
     def _folded(self, name: str, number: int, here: int, files: Sequence[str]) -> str:
         """A file with the rows of several ones."""
@@ -283,9 +294,12 @@ class Rounds:
     def _show_parts(self, name: str, files: Sequence[str], recent: Any) -> None:
         """Have the views of a relation show what is in files, and what is recent of it."""
         columns = self.query.columns(name)
-        view = f"{self._view(name, 'all')}_files"
-        self._show(view, self._read(name, files))
-        self._show(self._view(name, "all"), self._summed_files(name, view))
+        rows = self._read(name, files)
+        if self.tags is not None:
+            view = f"{self._view(name, 'all')}_files"
+            self._show(view, rows)
+            rows = self._summed_files(name, view)
+        self._show(self._view(name, "all"), rows)
         tag = [] if self.tags is None else ["tag"]
         self._show(self._view(name, "recent"), recent.selectExpr(*columns, *tag))
         if self._view(name, "stable") != self._view(name, "all"):
