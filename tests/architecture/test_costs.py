@@ -124,10 +124,7 @@ LAYOUT = {
     "foreign/predicate.py": {"LOOKS", "MOST"},
 }
 # Of `Policy`: who adds one takes one away, or says why not.
-# Two stood in the reader of files before, and two among the words of the machine.
-# What engines send to each partition is a limit of theirs.
-# A search in an ordered index and the instances behind a proof stood elsewhere before, where tests patched them.
-MOST_NUMBERS = 50
+MOST_NUMBERS = 40
 
 
 def numbers_of(text: str) -> set[str]:

@@ -12,15 +12,14 @@ from derivable.algebra.semiring import Semiring
 from derivable.bridge import torch_columns, torch_rows
 from derivable.bridge.torch_columns import Torch
 from derivable.bridge.torch_rows import HashRows, PairColumn
-from derivable.datalog.apm import run as machine_run
-from derivable.datalog.policy.costs import policy, under
+from derivable.datalog.policy.costs import under
 from derivable.device.cuda import row_sets
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.execute import Room
 
 
-def kernels():
-    arrays = Torch("cpu", piece=policy().device_piece, pairs_at_once=policy().device_pairs)
+def kernels(**pieces):
+    arrays = Torch("cpu", **pieces)
     arrays.has_kernels = True
     return arrays
 
@@ -131,7 +130,7 @@ def test_pieces():
     for provenance in ("unit", "max_product"):
         facts = {"e": edges if provenance == "unit" else [(0.5 + k / 99, row) for k, row in enumerate(edges)]}
         program = dv.Program(text)
-        with under(device_piece=12, device_pairs=20):
+        with under(device=lambda _: kernels(piece=12, pairs_at_once=20)):
             db, on_device = (
                 program.run(facts, provenance, device=device, round_limit=99) for device in (None, "torch:cpu")
             )
@@ -182,7 +181,6 @@ def test_the_comparison_can_fail():
 
 if __name__ == "__main__":
     torch_rows.FEW, torch_rows.MANY, row_sets.PROGRAMS, row_sets.TILE = 16, 32, 2, 16
-    machine_run.arrays_on = lambda device: kernels()
     for test in (
         test_sets,
         test_pairs,
@@ -192,5 +190,6 @@ if __name__ == "__main__":
         test_operations_of_rows,
         test_the_comparison_can_fail,
     ):
-        test()
+        with under(device=lambda _: kernels()):
+            test()
         print(test.__name__)

@@ -5,6 +5,7 @@ import gzip
 import pickle
 import weakref
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -507,7 +508,7 @@ def test_what_a_device_refuses():
         program.run(facts, "unit", device=f"cuda:{number}")
 
     with (
-        under(device_piece=0, device_pairs=0),
+        under(device=partial(Torch, piece=0, pairs_at_once=0)),
         pytest.raises(LimitError, match="a join has 1 pairs, and 0 rows at most are sorted at once"),
     ):
         program.run({"e": [(0.5, (0, 1)), (0.5, (1, 2))]}, "minmaxprob", device="torch:cpu", round_limit=9)
@@ -546,7 +547,7 @@ def test_joins_of_more_pairs_than_torch_sorts_are_cut(provenance):
     whole = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
     assert "joins: " not in whole.explain()
     for most in (100, 1 << 31):
-        with under(device_piece=40, device_pairs=most):
+        with under(device=partial(Torch, piece=40, pairs_at_once=most)):
             cut = program.run(facts, provenance, k=2, device="torch:cpu", round_limit=99)
         assert "joins: in pieces of at most 40 pairs" in cut.explain()
         for name in ("p", "q"):
@@ -576,7 +577,7 @@ def test_a_device_without_memory(monkeypatch, costs):
     assert set(program.run(facts, device="torch:cpu", round_limit=99)["p"]) == expected
 
     rows = torch_rows.Pairs.rows
-    costs(device_piece=16)
+    costs(device=partial(Torch, piece=16))
 
     def small(self, start, stop):
         if stop - start > 32:

@@ -67,7 +67,7 @@ def test_orders_are_stable(columns, many):
 
 @contextmanager
 def small_bulks(rows=4, most=16):
-    with under(set_rows=rows, bulk_rows=rows, most_bulk=most):
+    with under(set_rows=rows, most_at_once=most):
         yield
 
 

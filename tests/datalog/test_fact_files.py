@@ -43,7 +43,7 @@ def tuples_of(columns):
 
 @pytest.fixture(params=["by Arrow", "by lines"])
 def route(request, costs):
-    costs(line_bytes=0 if request.param == "by Arrow" else 1 << 60)
+    costs(many=0 if request.param == "by Arrow" else 1 << 60)
     return request.param
 
 
@@ -58,8 +58,8 @@ def test_both_routes_read_what_was_written(tmp_path_factory, rows, ending, packe
         quoting = csv.QUOTE_MINIMAL if ending == ".csv" else csv.QUOTE_NONE
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting, quotechar='"')
         writer.writerows([(n, word, repr(x), str(b).lower()) for n, word, x, b in rows])
-    for line_bytes in (0, 1 << 60):
-        with under(line_bytes=line_bytes):
+    for many in (0, 1 << 60):
+        with under(many=many):
             assert tuples_of(read_facts(path, "r", KINDS)) == rows
 
 
@@ -527,7 +527,7 @@ def test_columns_of_few_texts_are_read_as_their_numbers(tmp_path, calls_of, cost
     of = types.get(kind, pa.dictionary(pa.int32(), pa.string()))
     table = pa.table({"few": pa.array(few, of), "many": pa.array(many, types.get(kind)), "n": range(count)})
     parquet.write_table(table, tmp_path / "r.parquet", row_group_size=1000)
-    costs(file_values=few_values)
+    costs(most_at_once=few_values)
     read = calls_of(fact_files, "arrow_column", lambda *given: (given[1], str(given[2].type)))
     program = dv.Program(f'@file("{tmp_path / "r.parquet"}")\ntype r(few: String, many: String, n: i64)\nquery r')
     for limit in ({}, {"tuple_limit": 10 * count}):

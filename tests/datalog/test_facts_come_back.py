@@ -108,7 +108,7 @@ def test_what_is_written_is_read_by_every_door(tmp_path_factory, relation, endin
             path = folder / f"r{ending}.gz"
         for door in ("Path", "FactFile", "@file", "--facts"):
             for again in (names, None):
-                with under(line_bytes=few):
+                with under(many=few):
                     found = read(types, again, path, door)
                 assert dict(found.items()) == dict(view.items()), (door, again)
     shutil.rmtree(folder)

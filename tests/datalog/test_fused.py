@@ -136,7 +136,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
     costs["few_kernels"] = 1 << 20
     if room % 2:
         # Most rounds are large ones.
-        costs["level_rows"] = 2
+        costs["many"] = 2
     if not is_whole:
         costs["small_facts"] = 0
     if not compiled:
@@ -152,7 +152,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
 @contextmanager
 def by_bits():
     """Recursions that can end in rows of bits do so in their first round."""
-    with under(few_pairs=0, words_a_pair=NEVER, small_bytes=NEVER, word_ns=-1.0, included_ns=-1.0):
+    with under(few_pairs=0, bytes_a_pair=NEVER, word_ns=-1.0, included_ns=-1.0):
         yield
 
 
@@ -199,7 +199,7 @@ def test_tags_agree_with_those_over_columns(program, facts, set_rows, provenance
 
 @contextmanager
 def small_levels(round_rows=1):
-    with under(levels=2, level_rows=round_rows):
+    with under(levels=2, many=round_rows):
         yield
 
 

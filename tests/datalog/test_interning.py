@@ -24,7 +24,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["all", "one", "find", "copy", "array
 @given(STEPS, st.sampled_from([0, 5, 1000]), st.sampled_from([0, 1 << 40, None]), st.sampled_from([1, 3, 100]))
 def test_texts_have_the_numbers_of_a_dictionary(steps, many, mask, part):
     """With hashes of some bits the texts lie in an arena from the first one on."""
-    with under(many_texts=many, chunk=part):
+    with under(many=many, chunk=part):
         symbols, expected, left = SymbolTable(arena=None if mask is None else TextArena(mask)), {}, None
         for kind, texts in steps:
             if kind == "find":
@@ -54,7 +54,7 @@ def test_texts_have_the_numbers_of_a_dictionary(steps, many, mask, part):
     st.integers(1, 3),
 )
 def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
-    with under(many_texts=many, chunk=part):
+    with under(many=many, chunk=part):
         symbols = SymbolTable()
         columns = [symbols.intern_all(list(texts)) for texts in zip(*rows)][:number]
         expected = ["".join(row[:number]) for row in rows]
@@ -66,7 +66,7 @@ def test_texts_one_behind_the_other_and_their_lengths(rows, many, part, number):
 
 
 def test_texts_of_other_classes_are_texts(costs):
-    costs(many_texts=2)
+    costs(many=2)
     colour = StrEnum("colour", [("RED", "red"), ("BLUE", "blue")])
     given_texts = [np.str_("red"), "blue", colour.RED, colour.BLUE, "green", np.str_("green"), colour.RED]
     found = dv.Program("type s(String)\nquery s").run({"s": given_texts})["s"]
@@ -77,7 +77,7 @@ def test_texts_of_other_classes_are_texts(costs):
 
 
 def test_rules_over_many_texts(costs):
-    costs(many_texts=10)
+    costs(many=10)
     program = dv.Program("""
         type s(String)
         rel t($string_concat(x, "!")) = s(x)
@@ -125,7 +125,7 @@ KINDS = {
 @pytest.mark.parametrize("many", [0, 1 << 30])
 @pytest.mark.parametrize("kind", KINDS)
 def test_texts_of_every_kind_of_column_are_those_of_a_list(costs, kind, many):
-    costs(many_texts=many)
+    costs(many=many)
     texts = [f"w{i % 7}" + "x" * (i % 5) for i in range(40)] + ["", "\xe9t\xe9", "\u20ac\U0001d11e", ""]
     found = dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](texts)})["s"]
     assert list(found) == sorted({(text,) for text in texts})
@@ -136,7 +136,7 @@ def test_texts_of_every_kind_of_column_are_those_of_a_list(costs, kind, many):
 @pytest.mark.parametrize("many", [0, 1 << 30])
 @pytest.mark.parametrize("kind", ["list", "tuples", "objects"])
 def test_a_number_among_texts_is_an_error_with_its_row(costs, kind, many):
-    costs(many_texts=many)
+    costs(many=many)
     with pytest.raises(dv.DerivableError, match=r"row 2.*expected String, found 7"):
         dv.Program("type s(x: String)\nquery s").run({"s": KINDS[kind](["a", "b", 7])})
 
@@ -144,7 +144,7 @@ def test_a_number_among_texts_is_an_error_with_its_row(costs, kind, many):
 @pytest.mark.parametrize("many", [0, 1 << 30])
 def test_a_dictionary_without_a_text_is_an_error(costs, many):
     arrow = pytest.importorskip("pyarrow")
-    costs(many_texts=many)
+    costs(many=many)
     column = arrow.DictionaryArray.from_arrays(arrow.array([0, 1]), arrow.array(["a", None]))
     with pytest.raises(dv.DerivableError, match="the value is missing"):
         dv.Program("type s(x: String)\nquery s").run({"s": arrow.table({"x": column})})

@@ -74,7 +74,7 @@ def test_shortest_paths_are_those_of_dijkstra(key, value, edges, few):
     graph.add_node(0)
     wanted = {(named(v), length(d)) for v, d in nx.single_source_dijkstra_path_length(graph, 0).items()}
     # Rows wait for better ones from the third on.
-    with settings_of(few, 2, compiled=True), under(level_rows=2):
+    with settings_of(few, 2, compiled=True), under(many=2):
         assert rows(program.run(facts)["distance"]) == wanted
     assert interpret(program.lowered(), facts)["distance"] == wanted
 
@@ -288,7 +288,7 @@ def test_random_rules_are_those_of_the_interpreter(rules, edges, own, few):
     program = dv.Program(text)
     facts = {"edge": edges, "own": own}
     model = interpret(program.lowered(), facts)
-    with settings_of(few, 2, compiled=True), under(level_rows=2):
+    with settings_of(few, 2, compiled=True), under(many=2):
         found = program.run(facts)
     assert {name: rows(found[name]) for name in RULES} == {name: model[name] for name in RULES}
 

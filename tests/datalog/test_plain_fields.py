@@ -48,7 +48,7 @@ def read(path, kinds):
         return texts if array.places is None else [texts[i] for i in array.places.tolist()]
 
     try:
-        with under(line_bytes=0):
+        with under(many=0):
             columns = read_facts(path, "r", [TYPES[kind] for kind in kinds])
     except DerivableError as error:
         return str(error)

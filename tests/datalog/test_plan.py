@@ -19,10 +19,9 @@ from derivable.datalog.ram.statistics import summary_of
 from derivable.datalog.run import execute, profile
 from drawn import examples
 
-# Settings under which every clause takes the best order found, whatever it costs to look for it.
+# Settings under which every clause takes the best order found, whatever it costs to look for it, and every column that
+# nothing needs is projected away.
 ALWAYS = {"planned_rows": 0, "clearly": 1e9, "plan_ns": 0.0}
-# Settings under which every column that nothing needs is projected away.
-PROJECTED = {"planned_rows": 0, "clearly": 1e9, "parted_ns": -1.0}
 PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_plus"]
 
 
@@ -30,7 +29,7 @@ PROVENANCES = ["unit", "minmaxprob", "addmultprob", "topkproofs", "exact", "min_
 def test_planned_programs_agree_with_the_naive_evaluator(program, facts, few_atoms, by_kernels, least):
     rules, order = program
     model = least_model(rules, facts, order)
-    always = under(**ALWAYS | PROJECTED, ordered_atoms=few_atoms, cut_rows=least)
+    always = under(**ALWAYS, ordered_atoms=few_atoms, most_at_once=least)
     with always, settings_of(0, 4) if by_kernels else nullcontext():
         db = dv.Program(text_of(rules)).run(facts=facts)
     for name in order:
@@ -56,7 +55,7 @@ def test_clauses_of_recursions_are_cut_in_two(rule, by_kernels):
     facts = {"e": random.integers(0, 12, (30, 2)), "s": [(i,) for i in range(0, 12, 3)]}
     expected = set(dv.Program(text).run(facts)["r"])
     assert len(expected) > len({pair for pair in map(tuple, facts["e"].tolist()) if pair[1] < 5})
-    with under(**PROJECTED, cut_rows=0), settings_of(0, 4) if by_kernels else nullcontext():
+    with under(**ALWAYS, most_at_once=0), settings_of(0, 4) if by_kernels else nullcontext():
         program = dv.Program(text)
         for _ in range(2):
             db = program.run(facts, keep=True)
@@ -85,7 +84,7 @@ def test_a_clause_is_cut_where_its_middle_is_large():
     shown = str(db.profile)
     assert "#middle_" in shown
     check_profile(db, {})
-    with under(cut_rows=1 << 60):
+    with under(most_at_once=1 << 60):
         whole = dv.Program(text).run(facts, keep=True)
     assert "#middle_" not in str(whole.profile)
     assert all(np.array_equal(*map(np.sort, pair)) for pair in zip(db["g"].columns, whole["g"].columns))
@@ -294,7 +293,7 @@ def test_columns_that_nothing_needs_are_projected_away(rule, by_kernels):
     text = f"type e(i32, i32), s(i32)\nrel {rule}\nquery r"
     facts = {"e": random.integers(0, 30, (60, 2)), "s": [(i,) for i in range(0, 30, 3)]}
     expected = set(dv.Program(text).run(facts)["r"])
-    with under(**ALWAYS | PROJECTED), settings_of(0, 4) if by_kernels else nullcontext():
+    with under(**ALWAYS), settings_of(0, 4) if by_kernels else nullcontext():
         program = dv.Program(text)
         db = program.run(facts, keep=True)
         assert set(db["r"]) == expected
@@ -306,7 +305,7 @@ def test_columns_that_nothing_needs_are_projected_away(rule, by_kernels):
     both = {**facts, "e": np.concatenate([facts["e"], more["e"]])}
     assert set(db["r"]) == set(dv.Program(text).run(both)["r"])
     tags = {**facts, "s": {(i,): 0.5 + i / 100 for i in range(0, 30, 3)}}
-    with under(**PROJECTED):
+    with under(**ALWAYS):
         tagged = dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
     assert tagged == dict(dv.Program(text).run(tags, provenance="addmultprob")["r"].items())
 

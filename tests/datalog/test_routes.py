@@ -15,7 +15,7 @@ from datalog.naive import splits
 from datalog.programs import MonotoneRule, RichRule, closures, inputs, questions, sources
 from datalog.test_apm import run_apm
 from datalog.test_fused import SET_ROWS, by_bits, settings_of
-from datalog.test_plan import ALWAYS, PROJECTED
+from datalog.test_plan import ALWAYS
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.syntax.nodes import Query
@@ -29,7 +29,7 @@ PROGRAMS = sources(rule=RichRule)
 def planned(few_atoms):
     """Every body is planned, whatever that costs, by trying all orders of up to so many atoms, and cut in two in a
     recursion."""
-    with under(**ALWAYS | PROJECTED, ordered_atoms=few_atoms, cut_rows=0):
+    with under(**ALWAYS, ordered_atoms=few_atoms, most_at_once=0):
         yield
 
 

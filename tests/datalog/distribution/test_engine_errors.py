@@ -154,7 +154,7 @@ def test_options_of_engines():
 def test_too_much_for_every_partition():
     """Rounds send nothing to all of them; what these do not compute is refused for both reasons."""
     edges = frame(x=list(range(9)), y=list(range(1, 10)))
-    with under(broadcast_bytes=64):
+    with under(small_bytes=64):
         database = run({"edge": edges})
         assert len(database["path"]) == 45
         assert "output path: rounds; no partitions: every partition needs all facts of `edge`" in database.explain()

@@ -219,7 +219,7 @@ class SparkRun(DistributedRun):
     def whole(self, name: str, frame: Frame) -> Columns:
         """Facts that all partitions need, which are collected here once."""
         if name not in self._collected:
-            most = policy().broadcast_bytes // (8 * max(1, len(frame.names)))
+            most = policy().small_bytes // (8 * max(1, len(frame.names)))
             with session_errors(f"facts for `{name}`"):
                 table = frame.frame.select(*map(quoted, frame.names)).limit(most + 1).toArrow()
             if table.num_rows > most:

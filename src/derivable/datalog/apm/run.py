@@ -86,7 +86,7 @@ def arrays_on(device: Any) -> Torch:
             f"torch finds {torch.cuda.device_count()} CUDA devices, and the run asks for {name!r}",
             hint='leave `device` out, or use device="torch:cpu" for the same program on the CPU',
         )
-    return Torch(found, piece=policy().device_piece, pairs_at_once=policy().device_pairs)
+    return (policy().device or Torch)(found)
 
 
 def run_on_device(

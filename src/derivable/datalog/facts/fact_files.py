@@ -238,7 +238,7 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
     target = target.of_file(names)
     has_texts = any(t.family in ("text", "char") for t in target.types)
     if (
-        len(data) < policy().line_bytes
+        len(data) < policy().many
         or not target.types
         or not target.has_width(len(names))
         or (is_csv and has_texts and f"{delimiter} ".encode() in data)
@@ -310,11 +310,11 @@ def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
     with whole_import():
         import pyarrow as arrow
 
-    if file.metadata.num_rows * file.metadata.num_columns < policy().file_values:
+    if file.metadata.num_rows * file.metadata.num_columns < policy().most_at_once:
         look(file.metadata.num_rows)
         return file.read()
     batches = []
-    for batch in file.iter_batches(max(1, policy().file_values // file.metadata.num_columns)):
+    for batch in file.iter_batches(max(1, policy().most_at_once // file.metadata.num_columns)):
         batches.append(batch)
         look(len(batch))
     return arrow.Table.from_batches(batches, file.schema_arrow)

@@ -262,7 +262,7 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
     array = _unmasked(np.asanyarray(values))
-    if array.dtype.kind != "T" or len(array) < policy().many_texts or array.ndim != 1:
+    if array.dtype.kind != "T" or len(array) < policy().many or array.ndim != 1:
         return array
     try:
         return arrow_column(name, label, arrow.array(array, arrow.large_string()))
@@ -371,7 +371,7 @@ def is_string(t: Any) -> bool:
 
 def _encoded(column: Any) -> Encoded | list[str]:
     """The texts of an Arrow column of strings; many stay where they are."""
-    if len(column) < policy().many_texts or column.null_count:
+    if len(column) < policy().many or column.null_count:
         return column.to_pylist()
     if isinstance(column, arrow.ChunkedArray):
         # Offsets of 32 bits do not reach over all chunks.

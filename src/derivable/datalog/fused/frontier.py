@@ -52,7 +52,7 @@ class Frontier:
     def to_propagate(self, rows: slice | np.ndarray) -> slice | np.ndarray:
         """The rows to propagate next, of those given, which have news, and those that wait; none if none waits."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        if not self.rows and count <= policy().level_rows:
+        if not self.rows and count <= policy().many:
             return rows
         given, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         if len(self.level) < self.table.size:
@@ -62,7 +62,7 @@ class Frontier:
         number = len(parts[0])
         if number == count and not self.rows:
             return given
-        while self.rows and (number < policy().level_rows or not self.most):
+        while self.rows and (number < policy().many or not self.most):
             found = self.best_of(self.next_level())
             parts.append(found)
             number += len(found)
@@ -74,7 +74,7 @@ class Frontier:
         tags = self.table.tags[rows] * float(self.sign)
         if len(rows) and tags.max() > self.one:
             self.one, self.most = -np.inf, 0
-        if len(rows) > policy().level_rows:
+        if len(rows) > policy().many:
             self.split(tags)
         is_best = ~(tags < self.lows[-1])
         best = rows[is_best]

@@ -7,7 +7,7 @@ layers, databases that grow, and whatever else begins a run. What an operator of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -31,6 +31,8 @@ class Policy:
     kernels: Kernels = COMPILED
     # Who knows what memory this process has, and can get.
     memory: Any = available
+    # What makes the columns of a device, of its name; None for `bridge.torch_columns.Torch`.
+    device: Callable[[Any], Any] | None = None
     # Whether joins are rewritten so that they look at rows within bounds, and by keys that are computed.
     narrows_joins: bool = True
 
@@ -53,25 +55,23 @@ class Policy:
     # What memory is made for at first, and rows that are not worth another way of doing anything.
     first_rows: int = 1 << 6
     few: int = 1 << 10
+    # What may be worth one: texts as bytes in an arena, since looks into a large dictionary wait for memory one by one;
+    # rows that a round propagates best tag first (081); bytes of a file for Arrow, whose import takes longer than few
+    # lines.
+    many: int = 1 << 16
+    # And what is done at once even so: candidates that are sorted (080), values of a Parquet file that are read, rows
+    # that a clause of a recursion is estimated to find before it is cut in two (058).
+    most_at_once: int = 1 << 22
     # Rows that are worth a thread (001).
     shared_rows: int = 1 << 17
-    # Texts of a run from which they are bytes in an arena: looks into a large dictionary wait for memory one by one.
-    many_texts: int = 1 << 16
     # Plans, or combinations of relations with news, that are remembered.
     most_plans: int = 1 << 12
     # Rows of a recursion that become recent at once, the last ones first, and pieces of them that may wait.
     piece_rows: int = 1 << 12
     most_waiting: int = 1 << 5
-    # Bytes of a file from which it is read by Arrow, whose import takes longer than few lines; values of a Parquet file
-    # that are read at once.
-    line_bytes: int = 1 << 16
-    file_values: int = 1 << 22
 
-    # Tables: from which one has sets by prefix, or a layer when it is finished (051); candidates from which they are
-    # sorted, and those that are sorted at once (080).
+    # Tables: from which one has sets by prefix, or a layer when it is finished (051), and its candidates are sorted.
     set_rows: int = 1 << 12
-    bulk_rows: int = 1 << 12
-    most_bulk: int = 1 << 22
     # Rows below a layer for each of it, and rows of a table for each that a pass over it looks for; passes by which few
     # keys are looked for before an index is made, and how many times as much a set costs; the part of a stratum up to
     # which its rows are removed one by one: one takes 400 to 600 ns, one that is computed again 17 to 100
@@ -83,19 +83,15 @@ class Policy:
     recomputed_part: float = 0.06
 
     # Joins (058): rows of all atoms from which an order is chosen; nanoseconds to estimate one more atom of an order;
-    # nanoseconds of a store from which projecting columns away is considered; the part of the cost as written that
-    # another way may have; atoms up to which all orders are compared.
+    # the part of the cost as written that another way may have; atoms up to which all orders are compared.
     planned_rows: int = 1 << 9
     plan_ns: float = 80_000.0
-    parted_ns: float = 1e6
     clearly: float = 0.7
     ordered_atoms: int = 6
     # Nanoseconds of a search for a key or a bound in an ordered index.
     search_ns: float = 60.0
     # How many times what was expected something may be before it is planned again or given up.
     far_off: int = 1 << 4
-    # Rows that a clause of a recursion is estimated to find when it is cut in two.
-    cut_rows: int = 1 << 21
 
     # Facts of a run, besides `call_rows` for each of its rules, up to which it is one call, 0 for never (097,
     # `benchmarks/front_doors.py`).
@@ -115,30 +111,19 @@ class Policy:
     quiet_seconds: float = 1.0
     reserved_part: float = 0.1
 
-    # Ordered tags (081): levels that the rows that wait are split into, and rows that a round tells at least, if there
-    # are as many.
+    # Ordered tags (081): levels that the rows that wait are split into.
     levels: int = 1 << 8
-    level_rows: int = 1 << 16
 
-    # Rows of bits (087): pairs from which they are considered, and words for each pair; nanoseconds of a pair round by
-    # round, of a word that is made and read, and of one that goes into another row.
+    # Rows of bits (087): pairs from which they are considered; nanoseconds of a pair round by round, of a word that is
+    # made and read, and of one that goes into another row.
     few_pairs: int = 1 << 16
-    words_a_pair: int = 8
     pair_ns: float = 15.0
     word_ns: float = 12.0
     included_ns: float = 0.5
-    # Bytes that an array over all values may always take, and those for each pair.
+    # Bytes that an array over all values may always take, and those for each pair to come; and bytes of facts that an
+    # engine sends to all of its partitions: messages of Spark Connect have at most twice as many (109).
     small_bytes: int = 1 << 26
     bytes_a_pair: int = 16
-
-    # Pairs of a join on a device that are there at once, where its rows may be cut and where they may not: torch sorts
-    # no more (101).
-    device_piece: int = 1 << 25
-    device_pairs: int = (1 << 31) - 1
-
-    # Bytes of facts that an engine sends to all of its partitions: messages of Spark Connect have at most twice as many
-    # (109).
-    broadcast_bytes: int = 1 << 26
 
 
 STANDARD = Policy()

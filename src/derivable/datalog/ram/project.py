@@ -35,7 +35,7 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     if not isinstance(instruction, m.Store) or instruction.origin is None or instruction.origin.parts:
         return (instruction,)
     as_planned = estimator.cost(instruction)
-    if as_planned < policy().parted_ns:
+    if as_planned < _least(instruction.origin):
         return (instruction,)
     found = [_Cut(one, estimator).in_parts() for one in (instruction, *_orders(instruction.origin, as_planned))]
     best = min(found, key=lambda cut: cut.cost)
@@ -88,7 +88,7 @@ def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) ->
         assert instruction.origin is not None
         estimates = estimator.store(instruction)
         as_planned = estimator.stored(estimates[-1])
-        if as_planned < policy().parted_ns or max(estimate.rows for estimate in estimates) < least:
+        if as_planned < _least(instruction.origin) or max(estimate.rows for estimate in estimates) < least:
             continue
         for one in (instruction, *filter(_drives, _orders(instruction.origin, as_planned))):
             cut = _Cut(one, estimator)
@@ -107,9 +107,18 @@ def _drives(store: m.Store) -> bool:
     return isinstance(first, m.Scan) and first.part == "recent"
 
 
+def _atoms(origin: m.Origin) -> list[int]:
+    return [i for i, literal in enumerate(origin.clause.body) if isinstance(literal, r.Atom)]
+
+
+def _least(origin: m.Origin) -> float:
+    """Nanoseconds of a store for which it is worth to look where it may be cut: behind each atom, in some orders."""
+    return len(_atoms(origin)) ** 2 * policy().plan_ns
+
+
 def _orders(origin: m.Origin, worth: float) -> Iterator[m.Store]:
     """The stores of a clause with its atoms in every order, if to estimate them costs less than so many nanoseconds."""
-    atoms = [i for i, literal in enumerate(origin.clause.body) if isinstance(literal, r.Atom)]
+    atoms = _atoms(origin)
     if len(atoms) > policy().ordered_atoms or factorial(len(atoms)) * len(atoms) * policy().plan_ns > worth:
         return
     for order in permutations(atoms):

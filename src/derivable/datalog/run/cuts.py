@@ -57,9 +57,9 @@ class Cuts:
         executor = self.executor
         relations = {scan.relation for store in stores for n in store.query.operators if (scan := m.scan_of(n))}
         # Joins of fewer rows hardly find as many, and to estimate them takes what a small recursion does.
-        if sum(executor.tables[name].size for name in relations) ** 1.5 < policy().cut_rows:
+        if sum(executor.tables[name].size for name in relations) ** 1.5 < policy().most_at_once:
             return None
-        middle = project.middle(stores, Estimator(executor.statistics, True), policy().cut_rows)
+        middle = project.middle(stores, Estimator(executor.statistics, True), policy().most_at_once)
         if middle is None:
             return None
         # With the program, so that stores keep their kernels.

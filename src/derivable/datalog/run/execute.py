@@ -379,7 +379,7 @@ class Executor(Stores):
             return stamp
         machine: Recursion | None = None
         # Of larger rounds rows wait for better tags, where these have an order.
-        most = policy().level_rows if any(one.has_order for one in pending.values()) else math.inf
+        most = policy().many if any(one.has_order for one in pending.values()) else math.inf
         for instructions, active in rounds.run(has_news):
             if not self.begin_round(number, rounds):
                 break

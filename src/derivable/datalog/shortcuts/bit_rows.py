@@ -113,6 +113,11 @@ class BitRows(Shortcut):
     def rows_left(self) -> float:
         return self.least - self.pairs
 
+    @property
+    def words_a_pair(self) -> float:
+        """Words of 8 bytes for each pair that there is: those to come are four times as many, or more."""
+        return 4 * policy().bytes_a_pair / 8
+
     # Whether it pays
 
     def pays(self) -> bool:
@@ -131,7 +136,7 @@ class BitRows(Shortcut):
         # To go through all pairs for this would cost what a small recursion does.
         self.reach = {name: _about(table) for name, table in self.tables.items()}
         self.spread()
-        self.least = max(self.least, self.words() / policy().words_a_pair)
+        self.least = max(self.least, self.words() / self.words_a_pair)
         if self.pairs + recent < self.least:
             return False
         self.least = math.inf
@@ -147,7 +152,7 @@ class BitRows(Shortcut):
         if any(side.rows >= MOST_ROWS for system in self.systems for side in self.sides(system).values()):
             return True
         included = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
-        return max(self.words(), included) > policy().words_a_pair * self.pairs
+        return max(self.words(), included) > self.words_a_pair * self.pairs
 
     def is_cheaper(self, expected: float) -> bool:
         """Whether rows of bits cost less than to tell the pairs to come, and neither takes what limits forbid."""

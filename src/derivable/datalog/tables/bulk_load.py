@@ -21,6 +21,7 @@ class BulkLoad:
     """Candidates on their way to a table without tags.
 
     look   who looks at the clock between the steps of entering many
+    many   candidates that are made words as they come
     most   candidates that are sorted at once, fewer where a limit lets the table have no more rows
     words  [count] candidates, the first `kept` of them in order and without repeats
     """
@@ -28,9 +29,10 @@ class BulkLoad:
     def __init__(self, table: Table, look: Callable[[], Any] | None = None, room: int | None = None):
         """room  rows that a limit lets the table have"""
         self.table, self.look = table, look or (lambda: None)
-        self.most = policy().most_bulk if room is None else max(policy().bulk_rows, min(policy().most_bulk, room))
+        self.most = policy().most_at_once if room is None else max(policy().set_rows, min(policy().most_at_once, room))
+        self.many = min(policy().set_rows, policy().chunk)
         # What is gathered is not counted before it is sorted.
-        self.gathers = table.row_set.may_be_sorted and not table.size and (room is None or room >= policy().bulk_rows)
+        self.gathers = table.row_set.may_be_sorted and not table.size and (room is None or room >= policy().set_rows)
         self.columns: list[np.ndarray] = []
         self.waiting = 0
         self.words = empty(0, np.uint64)
@@ -43,12 +45,12 @@ class BulkLoad:
         """Add candidates; the columns may be overwritten afterwards."""
         if not self.gathers:
             self.table.insert(columns, count)
-        elif count >= policy().bulk_rows:
+        elif count >= self.many:
             self.pack([column[:count] for column in columns])
         elif count:
             if self.columns and self.waiting + count > len(self.columns[0]):
                 self.pack_waiting()
-            self.columns = self.columns or [empty(2 * policy().bulk_rows, np.int64) for _ in columns]
+            self.columns = self.columns or [empty(2 * self.many, np.int64) for _ in columns]
             for there, column in zip(self.columns, columns):
                 there[self.waiting : self.waiting + count] = column[:count]
             self.waiting += count
