@@ -137,5 +137,7 @@ def test_a_table_has_twelve_parts():
     table = Table("r", [I64, I64])
     table.insert([np.arange(5000), np.arange(5000)], 5000)
     table.find([np.arange(2), np.arange(2)], 2)
+    defaults = [name for name, value in vars(Table).items() if not (callable(value) or isinstance(value, property))]
+    assert [name for name in defaults if not name.startswith("__")] == []
     assert len(vars(table)) <= 12
     assert len(vars(table.fork())) <= 12

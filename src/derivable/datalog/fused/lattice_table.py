@@ -29,8 +29,6 @@ class LatticeTable(Table):
                      this round. Rows from `old` on are new
     """
 
-    joins_values = True
-
     def __init__(
         self, name: str, types: Sequence[ValueType], lattice: Lattice, symbols: SymbolTable, keeps_log: bool = True
     ):
@@ -44,6 +42,10 @@ class LatticeTable(Table):
         self.stamp = 1
         is_ordered = lattice.direction != 0 and not is_ranked(self.value_type)
         self.frontier = Frontier(self.found, lattice.direction, np.inf) if is_ordered else None
+
+    @property
+    def joins_values(self) -> bool:
+        return True
 
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
@@ -67,7 +69,7 @@ class LatticeTable(Table):
             )
         elif count:
             self.join(ids, values, known)
-        self.gathered = self.number + self.found.size - self.old
+        self.row_set.gathered = self.number + self.found.size - self.old
         return ids
 
     def join(self, ids: np.ndarray, values: np.ndarray, known: int) -> None:
@@ -110,7 +112,7 @@ class LatticeTable(Table):
             rows = self.frontier.to_propagate(rows)
         assert isinstance(rows, np.ndarray)
         self.number, self.old, self.stamp = 0, self.found.size, self.stamp + 1
-        self.gathered, count = 0, len(rows)
+        self.row_set.gathered, count = 0, len(rows)
         if not self.keeps_log:
             self.size = 0
         start = self.size

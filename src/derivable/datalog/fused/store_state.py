@@ -292,10 +292,10 @@ class StoreState:
             written, i, *positions = kernel.function(i, stop, room, *positions, *arguments, *rows)
             driven = 2 * driven if perf_counter() - began < policy().look_seconds else max(1, driven // 2)
             count += written
-            table.gathered = count
+            table.row_set.gathered = count
             self.candidates += written
             yield count
-        table.gathered = 0
+        table.row_set.gathered = 0
         table.assign_distinct(log, count)
 
     def eliminated(
@@ -311,9 +311,9 @@ class StoreState:
             more, i, written = kernel.function(i, min(arguments.stop, i + step), *arguments.arrays, *out)
             step = 2 * step if perf_counter() - began < policy().look_seconds else max(1, step // 2)
             number += written
-            table.gathered = count = count + more
+            table.row_set.gathered = count = count + more
             yield count
-        table.gathered = 0
+        table.row_set.gathered = 0
         if kernel.is_grouped:
             table.assign_distinct(pairs, number)
         else:

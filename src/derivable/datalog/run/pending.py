@@ -102,7 +102,7 @@ class Pending:
         for columns, count, tags in parts:
             new = np.flatnonzero((self.table.find(columns, count) < 0) & ~self.algebra.is_zero(tags))
             self.distinct.insert([column[new] for column in columns], len(new))
-        self.table.gathered = self.distinct.size
+        self.table.row_set.gathered = self.distinct.size
         watch.remaining()
 
     def sum_up(self, stamp: int) -> None:
@@ -132,7 +132,7 @@ class Pending:
     def _enter(self, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
         table, algebra = self.table, self.algebra
-        table.gathered, self.distinct = 0, None
+        table.row_set.gathered, self.distinct = 0, None
         if self.sums is not None:
             self.sum_up(stamp)
             self.sums.merge(stamp)

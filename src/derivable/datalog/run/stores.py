@@ -145,9 +145,9 @@ class Stores(Orders):
                 log = longer(log, next_length(len(log), count + number), count)
             for c, column in enumerate(columns):
                 log[count : count + number, c] = column[:number]
-            table.gathered = count = count + number
+            table.row_set.gathered = count = count + number
             self.watch.remaining()
-        table.gathered = 0
+        table.row_set.gathered = 0
         table.assign_distinct(log, count)
 
     def stored(

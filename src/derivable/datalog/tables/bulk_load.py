@@ -113,7 +113,7 @@ class BulkLoad:
         """Have the words in order, without repeats."""
         self.look()
         self.kept = self.count = len(distinct(self.words[: self.count]))
-        self.table.gathered = self.kept
+        self.table.row_set.gathered = self.kept
         self.look()
 
     def enter(self) -> None:
@@ -121,6 +121,6 @@ class BulkLoad:
         assert self.packing is not None
         if self.kept < self.count:
             self.sort()
-        self.table.gathered = 0
+        self.table.row_set.gathered = 0
         self.table.build(self.packing, self.words[: self.kept], self.lows, self.highs)
         self.words, self.count = self.words[:0], 0

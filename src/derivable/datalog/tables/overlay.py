@@ -77,6 +77,10 @@ class OverlayTable(Table):
         return self.own.size + self.gone.size
 
     @property
+    def num_known(self) -> int:
+        return self.size
+
+    @property
     def log(self) -> np.ndarray:  # type: ignore[override]
         self.merge()
         return self.log

@@ -35,6 +35,8 @@ class RowSet:
     may_have_prefixes  whether the values may be those of sets by prefix
     may_be_sorted  whether the first rows may be sorted, if they are many, and have no numbers
     ordered      how many rows, the first ones, are known to be in the order of their columns
+    leading      the column by which first the rows ascend so far, all of them different; None if no order is known
+    gathered     rows that the table will get, as `BulkLoad` knows already
     passes       how often few rows were looked for by a pass over all, see `scan`
     last_pass    the columns and the part of the rows of the last one, the keys, and what rows have which of them
     bounds       the least and the greatest words [column, block] of the first blocks of rows, see `scan`
@@ -42,8 +44,10 @@ class RowSet:
 
     __slots__ = (
         "bounds",
+        "gathered",
         "is_stale",
         "last_pass",
+        "leading",
         "may_be_sorted",
         "may_have_prefixes",
         "ordered",
@@ -56,7 +60,8 @@ class RowSet:
         self.prefix_sets: PrefixSets | None = None
         self.slots = _NO_SLOTS if is_stale else zeros(2 * 4 * policy().first_rows, np.uint32)
         self.may_have_prefixes, self.may_be_sorted, self.is_stale = may_have_prefixes, may_be_sorted, is_stale
-        self.ordered = self.passes = 0
+        self.ordered = self.passes = self.gathered = 0
+        self.leading: int | None = None
         self.last_pass: tuple | None = None
         self.bounds: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -69,6 +74,7 @@ class RowSet:
         """The same for another table with the same rows."""
         made = copy.copy(self)
         made.prefix_sets, made.slots = copy.deepcopy(self.prefix_sets), self.slots.copy()
+        made.leading = None
         return made
 
     @property

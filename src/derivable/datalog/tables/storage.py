@@ -38,18 +38,7 @@ class Table:
     tags    [capacity] made by `new_tags`, or None for untagged tables
     stamps  [capacity] int32, the round in which a row last became recent, or None where no rule asks what is stable
     recent  row numbers, or a slice of the log
-    news    the recent rows, and [row] what is new of their tags; None for their tags
-    gathered  rows that it will get, as `BulkLoad` knows already
-    rows_worth_kernels  rows that a rule must go through here before it is worth a kernel
-    joins_values  whether rows that are inserted change others, so that no kernel inserts here
-    leading  the column by which first the rows ascend so far, all of them different; None if no order is known
     """
-
-    rows_worth_kernels: float = 0
-    news: tuple[np.ndarray, np.ndarray] | None = None
-    gathered = 0
-    joins_values = False
-    leading: int | None = None
 
     def __init__(
         self,
@@ -93,7 +82,17 @@ class Table:
     @property
     def num_known(self) -> int:
         """How many rows it has, with those that are gathered."""
-        return self.size + self.gathered
+        return self.size + self.row_set.gathered
+
+    @property
+    def rows_worth_kernels(self) -> float:
+        """Rows that a rule must go through here before it is worth a kernel."""
+        return 0
+
+    @property
+    def joins_values(self) -> bool:
+        """Whether rows that are inserted change others, so that no kernel inserts here."""
+        return False
 
     @property
     def log(self) -> np.ndarray:
@@ -229,7 +228,7 @@ class Table:
         """Make the set of the rows, which others add to the log, when somebody asks it."""
         if not self.has_log:
             self._write_log()
-        self.row_set, self.leading = RowSet(self.row_set.may_have_prefixes, is_stale=True), None
+        self.row_set = RowSet(self.row_set.may_have_prefixes, is_stale=True)
 
     def _build(self, columns: Sequence[np.ndarray], check_budget: Callable[[], Any] | None = None) -> bool:
         """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
@@ -256,28 +255,30 @@ class Table:
 
         False if they do not, or somebody has asked the set of the rows before them.
         """
+        known = self.row_set.leading
         if self.size and not self.row_set.is_stale:
-            self.leading = None
+            self.row_set.leading = None
             return False
         if check_budget is not None:
             check_budget()
         width = len(columns)
         last = [self.log[self.size - 1 : self.size, c] for c in range(width)] if self.size else []
-        for leading in range(width) if self.leading is None else (self.leading,):
+        for leading in range(width) if known is None else (known,):
             order = [leading, *(c for c in range(width) if c != leading)]
             is_next = not last or is_in_order([np.append(last[c], columns[c][:1]) for c in order], strictly=True)
             if is_next and is_in_order([columns[c] for c in order], strictly=True):
                 break
         else:
             leading = None
-        self.leading = leading
+        self.row_set.leading = leading
         if not self.size and (leading is not None or any(map(_is_key, columns))):
             self.assign_distinct(self.rows_of(columns, count), count)
+            self.row_set.leading = leading
             return True
         if leading is None:
             return False
         if self.log.dtype == np.int32 and not PrefixSets.can_hold([np.asarray(c, np.int64) for c in columns]):
-            self.leading = None
+            self.row_set.leading = None
             return False
         if self.size + count > len(self.log):
             self.grow_log(self.size + count)
@@ -432,7 +433,7 @@ class Table:
         is_bulk = not self.size and self.row_set.may_be_sorted and count >= policy().set_rows
         if not count or (is_bulk and self._build(columns, check_budget)):
             return empty(count, np.int64)
-        if (is_bulk or self.leading is not None) and self._append_in_order(columns, count, check_budget):
+        if (is_bulk or self.row_set.leading is not None) and self._append_in_order(columns, count, check_budget):
             return empty(count, np.int64)
         return self.row_set.insert(self, columns, count, check_budget)
 

@@ -92,9 +92,14 @@ class TopProofTags(ProofTags):
 
     form = "proofs"
 
+    def __init__(self, facts: RandomFacts, k: int = 3):
+        super().__init__(facts, k)
+        # Of a table of that name: its recent rows, and [row] what is new of their tags.
+        self.news: dict[str, tuple[Any, np.ndarray]] = {}
+
     def load_recent(self, table: Table, rows: Any) -> Any:
-        news = table.news
-        return self.load(table, rows) if news is None or news[0] is not table.recent else news[1][rows]
+        recent, news = self.news.get(table.name, (None, None))
+        return self.load(table, rows) if news is None or recent is not table.recent else news[rows]
 
     def combine(self, a: Any, b: Any) -> Any:
         factors = [factor for factor in (*_listed(a), *_listed(b)) if not _are_ones(factor)]
@@ -112,7 +117,7 @@ class TopProofTags(ProofTags):
         return np.zeros(len(a[0]), bool) if possible is None else ~possible
 
     def fold(self, table: Table, is_recursive: bool) -> ProofFold:
-        return ProofFold(table, self.store, is_recursive)
+        return ProofFold(table, self, is_recursive)
 
     def has_dropped(self) -> bool:
         used = self.store.used
@@ -136,10 +141,10 @@ class ProofFold:
     last  see `kernels.proof_fold.chain`
     """
 
-    def __init__(self, table: Table, store: ProofStore, is_recursive: bool):
-        self.table, self.store = table, store
+    def __init__(self, table: Table, algebra: TopProofTags, is_recursive: bool):
+        self.table, self.store, self.news_of = table, algebra.store, algebra.news
         # Who reads the stable rows of a relation combines them with news of another, so that its own are to be whole.
-        self.news = empty(0, np.int64) if is_recursive and store.k > 1 and table.stamps is None else None
+        self.news = empty(0, np.int64) if is_recursive and self.store.k > 1 and table.stamps is None else None
         self.last = empty(0, np.int64)
 
     def merge(self, parts: Sequence[tuple[list[np.ndarray], int, Any]], stamp: int) -> np.ndarray:
@@ -174,6 +179,7 @@ class ProofFold:
         listed = listed[: proof_fold.chain(ids, self.last, following, listed)]
         changed = store.fold((listed, self.last, following), a, b, old, table.tags, self.news)
         recent = table.recent = listed[changed]
-        table.news = None if self.news is None else (recent, self.news)
+        if self.news is not None:
+            self.news_of[table.name] = recent, self.news
         table.become_recent(recent, stamp)
         return np.diff(sizes)
