@@ -110,10 +110,13 @@ class StorePlan:
 
     def bind(self, state: State) -> BoundPlan | None:
         """The same for the tables of a run; None if they have other layouts."""
-        reads = {step: read.of(state) for step, read in self.reads.items()}
-        if tuple(read.layout(*reads[step]) for step, read in self.reads.items()) != self.layouts:
-            return None
-        symbols = state.symbols
+        made = self.bound(state)
+        layouts = tuple(read.layout(*made.reads[step]) for step, read in self.reads.items())
+        return made if layouts == self.layouts else None
+
+    def bound(self, state: State) -> BoundPlan:
+        """The same for tables that have these layouts."""
+        reads, symbols = {step: read.of(state) for step, read in self.reads.items()}, state.symbols
         words = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
         return BoundPlan(self, self.plan, words, reads)
 

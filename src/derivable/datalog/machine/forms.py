@@ -6,11 +6,11 @@ same, its tables are the others, and so are the words that it compares with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from derivable.datalog.fused.kernel_plan import BoundPlan, compared_word, is_connective
+from derivable.datalog.fused.kernel_plan import StorePlan, compared_word, is_connective
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Var
 
@@ -34,6 +34,12 @@ class Form:
         kind_of  a number for the tables of a relation that kernels take for one another
         """
         return _Reader(kind_of).form(store)
+
+    def planned(self, first: Form, plan: StorePlan) -> StorePlan:
+        """The plan of a store of this form, by that of the first one."""
+        scans, words = dict(zip(map(id, first.scans), self.scans)), dict(zip(map(id, first.words), self.words))
+        reads = {step: replace(read, scan=scans[id(read.scan)]) for step, read in plan.reads.items()}
+        return replace(plan, words=tuple(words.get(id(word), word) for word in plan.words), reads=reads)
 
 
 class _Reader:
@@ -98,21 +104,3 @@ class _Reader:
             # The text tells 0.0 from -0.0.
             return "constant", repr(e.value), e.type.name
         return e.operator, e.type.name, *map(self.expression, e.operands)
-
-
-class FormBinding:
-    """What stores of one form have of the plan of the first of them."""
-
-    def __init__(self, form: Form, bound_plan: BoundPlan):
-        plan = bound_plan.store_plan
-        scans, words = [*map(id, form.scans)], [*map(id, form.words)]
-        # step -> the number of its scan.
-        self.scan_of = {step: scans.index(id(scan)) for step, scan in plan.scans.items()}
-        self.keys_of = {step: read.keys for step, read in plan.reads.items()}
-        self.sources: list[Any] = [
-            words.index(id(word)) if isinstance(word, Const) and id(word) in words else (word,) for word in plan.words
-        ]
-
-    def words_of(self, form: Form) -> Sequence[Const | int]:
-        """The words of a store, as its own plan would have them."""
-        return [form.words[source] if isinstance(source, int) else source[0] for source in self.sources]

@@ -219,18 +219,14 @@ class Machine:
         if not must and not self.may_plan(number):
             return False
         stale = [table for table in store_state.tables if table.row_set.is_stale]
-        table, kernel, plan = self.tables[words[w.TARGET]], self.kernel(number), store_state.bound_plan
+        kernel, plan = self.kernel(number), store_state.bound_plan
         words[w.ENTRY] = 0
         if kernel is None or plan is None or not (must or self.is_worth(number, kernel)):
             return False
-        if not words[w.OWN]:
-            words[w.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + table.width)
         for _, index in plan.reads.values():
             if index is not None:
                 self.update_index(index)
-        block = self.blocks[number] = np.array(self.places(number, plan, kernel), np.int64)
-        words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
-        words[w.ENTRY] = kernel.function.address
+        self.bind_to(number, plan, kernel)
         self.bound.add(number)
         inserted = [table for table in stale if not table.row_set.is_stale]
         for other in sorted(self.bound - {number}) if inserted else ():
@@ -238,6 +234,18 @@ class Machine:
             if any(table in inserted for table in self.store_state(other).tables):
                 self.bind(other, must=True)
         return True
+
+    def bind_to(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel) -> Sequence[int]:
+        """Bind a store to its kernel; returns where the memory has the arguments of that."""
+        words = self.words[number]
+        if not words[w.OWN]:
+            width = self.tables[words[w.TARGET]].width
+            words[w.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + width)
+        places = self.places(number, plan, kernel)
+        block = self.blocks[number] = np.array(places, np.int64)
+        words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
+        words[w.ENTRY] = kernel.function.address
+        return places
 
     def may_plan(self, number: int) -> bool:
         """Whether a store goes through so many rows that all tables may have one log, which a kernel reads."""

@@ -18,10 +18,9 @@ from derivable.core.collection import gc_paused
 from derivable.core.lazy import later
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.kernel_plan import BoundPlan
-from derivable.datalog.fused.store_state import argument_of
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
-from derivable.datalog.machine.forms import Form, FormBinding
+from derivable.datalog.machine.forms import Form
 from derivable.datalog.machine.machine import Machine, are_compiled
 from derivable.datalog.machine.merges import ENDLESS, Merge, Proofs, Sums
 from derivable.datalog.policy.costs import policy
@@ -164,10 +163,9 @@ class WholeProgram:
         for table in machine.tables:
             table.grow_log(policy().first_rows)
             table.row_set.grow(table, policy().first_rows)
-        machine.blocks = []
         machine.begin()
         for numbers, forms, plan, kernel in planned_forms:
-            self.bind_form(numbers, forms, FormBinding(forms[0], plan), plan, kernel)
+            self.bind_form(numbers, forms, plan, kernel)
         self.part_indexes()
         # What refers to one another would stay until Python looks for such.
         machine.executor.store_states.clear()
@@ -190,91 +188,21 @@ class WholeProgram:
             forms.append(form)
         return list(groups.values())
 
-    def bind_form(
-        self, numbers: list[int], forms: list[Form], binding: FormBinding, plan: BoundPlan, kernel: emit.RuleKernel
-    ) -> None:
-        """Bind the stores of one form to their kernel: where the memory has its arguments, for all of them at once.
-
-        Each argument lies in something of the store, at an offset in words from its begin.
-        """
-        machine, count, length = self.machine, len(numbers), emit_insert.OWN + kernel.num_positions
-        read = [[machine.number[scan.relation] for scan in form.scans] for form in forms]
-        length += machine.tables[machine.words[numbers[0], w.TARGET]].width
-        stores_at = machine.allocate(count * length) + length * np.arange(count)
-        sources = [part for what, _, part in kernel.parameters if what == "word"]
-        words_at = machine.allocate(count * len(sources)) + len(sources) * np.arange(count)
-        targets = machine.bases[machine.words[numbers, w.TARGET]]
-        # [store] where it begins, and the offset of each argument behind one of these.
-        begins: dict[Any, np.ndarray] = {
-            "memory": np.zeros(count, np.int64),
-            "own": stores_at,
-            "word": words_at,
-            "target": targets,
-            "target parts": machine.memory[targets + w.PARTS],
-        }
-        arguments: list[tuple[Any, int]] = []
-        for what, step, part in kernel.parameters:
-            name = what.removeprefix("target ").upper()
-            if what == "own":
-                arguments.append(("own", part))
-            elif what in ("left", "bound"):
-                arguments.append(("memory", getattr(w, name)))
-            elif what == "word":
-                arguments.append(("word", sum(key == "word" for key, _ in arguments)))
-            elif what == "target given":
-                arguments.append(("target parts", w.PART_WORDS * part + w.GIVEN))
-            elif what.startswith("target "):
-                arguments.append(("target", getattr(w, name)))
-            elif step not in binding.scan_of:
-                # The factor of a rule with a probability.
-                arguments.append(("memory", self.constant_array(argument_of(plan, {}, None, what, step, part)[0])))
-            else:
-                number, scan = binding.scan_of[step], plan.store_plan.scans[step]
-                keys = binding.keys_of[step] if what in ("heads", "heads_size", "following") else None
-                is_part = what == "tags" and not (scan.part == "recent" and machine.merge.recent_tags != "tags")
-                key = number, keys, is_part
-                if key not in begins:
-                    begins[key] = self.begins_of(numbers, [one[number] for one in read], keys, is_part)
-                word = machine.growing(plan.reads[step], scan, what, part)
-                arguments.append((key, word - int(begins[key][0])))
-        blocks = np.stack([begins[begin] for begin, _ in arguments], 1)
-        blocks += np.array([offset for _, offset in arguments], np.int64)
-        machine.blocks.append(blocks)
-        machine.words[numbers, w.OWN], machine.words[numbers, w.POSITIONS] = stores_at, kernel.num_positions
-        machine.words[numbers, w.BLOCK] = [machine.address(block) for block in blocks]
-        machine.words[numbers, w.ENTRY] = kernel.function.address
-        for form, at in zip(forms, words_at.tolist() if sources else ()):
-            words = binding.words_of(form)
-            for place, source in enumerate(sources, at):
-                word = words[source]
-                if isinstance(word, int):
-                    machine.memory[place] = word
-                    continue
-                machine.memory[place] = word_of(word.value, word.type, machine.executor.symbols)
+    def bind_form(self, numbers: list[int], forms: list[Form], first: BoundPlan, kernel: emit.RuleKernel) -> None:
+        """Bind the stores of one form to their kernel, which is planned for the first of them."""
+        machine, plan = self.machine, first.store_plan
+        for number, form in zip(numbers, forms):
+            bound = first if form is forms[0] else form.planned(forms[0], plan).bound(machine.executor)
+            for _, index in bound.reads.values():
+                if index is not None:
+                    stratum = self.stratum_of[number]
+                    self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
+            places = machine.bind_to(number, bound, kernel)
+            for (what, _, part), place in zip(kernel.parameters, places, strict=True):
+                word = bound.store_plan.words[part] if what == "word" else None
                 # Those that are numbered are so in each run.
-                if word.type.is_wide or word.type.family in NUMBERED:
+                if isinstance(word, Const) and (word.type.is_wide or word.type.family in NUMBERED):
                     self.constants.append((place, word))
-
-    def constant_array(self, array: np.ndarray) -> int:
-        """Where the memory has the address of an array that no run changes."""
-        at = self.machine.allocate(1)
-        self.machine.arrays.append(array)
-        self.machine.memory[at] = self.machine.address(array)
-        return at
-
-    def begins_of(
-        self, numbers: list[int], tables: list[int], keys: tuple[int, ...] | None, is_part: bool
-    ) -> np.ndarray:
-        """[store] where the words of a table that it reads begin, or those of its tags, or of its index over some
-        columns."""
-        machine = self.machine
-        if keys is None:
-            return machine.memory[machine.bases[tables] + w.PARTS] if is_part else machine.bases[tables]
-        indexes = [machine.tables[table].index(keys, False) for table in tables]
-        for number, index in zip(numbers, indexes):
-            stratum = self.stratum_of[number]
-            self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
-        return np.array([machine.place_of_index(index) for index in indexes], np.int64)
 
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""
