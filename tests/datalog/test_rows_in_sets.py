@@ -141,3 +141,16 @@ def test_a_table_has_twelve_parts():
     assert [name for name in defaults if not name.startswith("__")] == []
     assert len(vars(table)) <= 12
     assert len(vars(table.fork())) <= 12
+
+
+def test_rows_are_entered_into_sets_once():
+    """Kernels that have the sets insert there; others would lack those rows, and hold them twice in the end."""
+    table = Table("r", [I64, I64])
+    table.insert([np.arange(20_000) // 50, np.arange(20_000) % 50], 20_000)
+    assert table.row_set.is_stale
+    table.row_set.enter(table)
+    sets = table.row_set.prefix_sets
+    table.row_set.update(table)
+    assert sets is not None
+    assert table.row_set.prefix_sets is sets
+    assert table.size == 20_000

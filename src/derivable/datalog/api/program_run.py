@@ -14,6 +14,7 @@ from derivable.datalog.api.database import Database
 from derivable.datalog.api.evaluation import Evaluation, take_tags
 from derivable.datalog.facts.inputs import taken
 from derivable.datalog.facts.store import new_store
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.run.limits import EXACT_HINT, Watch
 from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, in_rounds, proofs_kept, provenance_of
 from derivable.datalog.tags.random_facts import RandomFacts
@@ -118,7 +119,10 @@ class ProgramRun:
         made_linear = frozenset[str]()
         is_whole = not (self.keep or goal or counts_rounds) and limits.tuple_limit is None
         if record is boolean and self.device is None and is_whole:
-            made_linear = plan.transitive(narrow).difference(store.relations)
+            made_linear = plan.transitive(narrow)
+            if made_linear and sum(map(len, store.relations.values())) < policy().linear_facts:
+                made_linear = frozenset()
+            made_linear = made_linear.difference(store.relations)
         ram = plan.ram(narrow, goal, counts_rounds, made_linear)
         if record is EXACT:
             watch.hint = EXACT_HINT

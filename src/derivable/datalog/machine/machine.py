@@ -136,6 +136,8 @@ class Machine:
     def write_table(self, number: int) -> None:
         """What kernels read of a table, as it is now."""
         table, at = self.tables[number], self.bases_of_tables[number]
+        # Kernels find rows by what is written here: nothing is to enter them into other sets later.
+        table.row_set.update(table)
         if table.size >= policy().set_rows:
             table.row_set.enter(table)
         sets, log = table.row_set.prefix_sets, table.log

@@ -6,7 +6,7 @@ from derivable.core.diagnostics import LayoutError
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules.check import check_generator
-from derivable.datalog.rules.nodes import names
+from derivable.datalog.rules.nodes import Negated, names
 from derivable.datalog.rules.text import generator_text
 from derivable.datalog.values.values import same_words
 
@@ -25,7 +25,7 @@ def check_ram(ram: m.Ram) -> None:
             if instruction.relation not in own:
                 raise LayoutError(f"an instruction for {instruction.relation} is in the stratum of {sorted(own)}")
             if isinstance(instruction, m.Store):
-                _check(ram, instruction.query, complete, own)
+                _check(ram, instruction.query, complete, own, _left_out(instruction))
                 types = tuple(t.type for t in instruction.query.terms)
                 if not same_words(types, ram.relations[instruction.relation].types):
                     raise LayoutError(f"the columns stored into {instruction.relation} have types {types}")
@@ -34,7 +34,13 @@ def check_ram(ram: m.Ram) -> None:
         complete |= own
 
 
-def _check(ram: m.Ram, query: m.Project, complete: set[str], own: set[str]) -> None:
+def _left_out(store: m.Store) -> set[str]:
+    """The relations of its own recursion whose rows a store need not find again."""
+    body = () if store.origin is None else store.origin.clause.body
+    return {literal.relation for literal in body if isinstance(literal, Negated) and literal.leaves_out}
+
+
+def _check(ram: m.Ram, query: m.Project, complete: set[str], own: set[str], left_out: set[str]) -> None:
     there: set[str] = set()
     for node, title in zip(query.operators, operator_texts(query.operators)):
         scan = m.scan_of(node)
@@ -46,7 +52,7 @@ def _check(ram: m.Ram, query: m.Project, complete: set[str], own: set[str]) -> N
                 raise LayoutError(f"{name} is read before it is complete")
             if scan.part != "all" and name not in own:
                 raise LayoutError(f"{name} does not change here, but its {scan.part} rows are read")
-            if isinstance(node, m.Difference) and name in own:
+            if isinstance(node, m.Difference) and name in own - left_out:
                 raise LayoutError(f"{name} is negated in its own stratum")
         if isinstance(node, m.Generate):
             check_generator(node, generator_text(node))

@@ -6,14 +6,15 @@
     q(x, r, z) :- p(x, y), q(y, r, z)
 becomes
     #base_p(x, z) :- e(x, z)
-    #base_p(x, z) :- p(y, w), under(w, r, z), q(x, r, y)
+    #base_p(x, z) :- p(y, w), under(w, r, z), q(x, r, y), not p(x, z)
     p(x, z) :- #base_p(x, z)
     p(x, z) :- #base_p(x, y), p(y, z)
     q(x, r, z) :- #base_p(x, y), q(y, r, z)
 
 The base has what all other rules derive, so `p` is its closure whatever these read: a step adds one pair of the base
-where the transitive rule found each pair once for each point between. A rule that takes steps of `p` from rows of its
-own relation to rows of that takes those of the base, one after the other.
+where the transitive rule found each pair once for each point between. A row that `p` has when it is derived again is a
+path of base rows by then, of which the base has no need. A rule that takes steps of `p` from rows of its own relation
+to rows of that takes those of the base, one after the other.
 
 A rule that only goes on from the rows of `p` on one side, `p(x, z) :- p(x, y), r(y, z)`, may stay as it is if the
 closure goes on there too, `p(x, z) :- p(x, y), #base_p(y, z)`: what it derives ends no pair that others begin with.
@@ -122,6 +123,8 @@ def _linear(program: r.Rules, name: str) -> r.Rules:
     (columns,) = (found for rule in program.rules if rule.relation == name and (found := transitive(rule)) is not None)
     mirrored = Transitive(columns.groups, columns.targets, columns.sources)
     heads = [rule for rule in program.rules if rule.relation == name and isinstance(rule, r.Clause)]
+    places = cycles(program.relations, program.rules).place
+    component = {other for other, place in places.items() if place == places[name]}
     # Which end of a row rules go on from: that of its targets, else of its sources.
     going_on = {id(rule) for rule in heads if _goes_on(rule, columns)}
     at_targets = bool(going_on)
@@ -137,13 +140,25 @@ def _linear(program: r.Rules, name: str) -> r.Rules:
             in_base = (first, replace(second, relation=base)) if at_targets else (replace(first, relation=base), second)
             rules.append(replace(rule, body=in_base))
         elif rule.relation == name:
-            rules.append(rule if id(rule) in going_on else replace(rule, relation=base))
+            rules.append(rule if id(rule) in going_on else _of_base(rule, base, component))
         elif isinstance(rule, r.Clause) and not going_on and _is_plain(program.relations[rule.relation]):
             rules.append(_by_steps(rule, name, columns, base))
         else:
             rules.append(rule)
     made = r.Relation(base, relation.types, is_hidden=True, span=relation.span)
     return replace(program, relations={**program.relations, base: made}, rules=tuple(rules))
+
+
+def _of_base(rule: r.Rule, base: str, component: Collection[str]) -> r.Rule:
+    """A rule for the base, which in a recursion has no need of a row that the relation has by then."""
+    if isinstance(rule, r.Clause) and any(
+        isinstance(literal, r.Atom) and literal.relation in component for literal in rule.body
+    ):
+        terms = tuple(term for term in rule.terms if isinstance(term, (r.Var, r.Const)))
+        if len(terms) == len(rule.terms):
+            body = (*rule.body, r.Negated(rule.relation, terms, rule.span, leaves_out=True))
+            return replace(rule, relation=base, body=body)
+    return replace(rule, relation=base)
 
 
 def _uses(clause: r.Clause) -> Counter[str]:

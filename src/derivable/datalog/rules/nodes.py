@@ -31,11 +31,16 @@ class Atom(Node):
 
 @dataclass(frozen=True)
 class Negated(Node):
-    """`not edge(x, 3)`: all variables are bound by the rest of the clause."""
+    """`not edge(x, 3)`: all variables are bound by the rest of the clause.
+
+    leaves_out  whether it only leaves out rows that `edge` has by now, in the recursion of `edge` itself, whose result
+                does not depend on whether it does
+    """
 
     relation: str
     terms: tuple[Var | Const, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    leaves_out: bool = False
 
 
 @dataclass(frozen=True)

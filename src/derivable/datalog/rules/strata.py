@@ -46,7 +46,8 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
         found: list[tuple[str, str | None]] = []
         for literal in rule.body:
             if isinstance(literal, (r.Atom, r.Negated)):
-                found.append((literal.relation, "negation" if isinstance(literal, r.Negated) else None))
+                is_denied = isinstance(literal, r.Negated) and not literal.leaves_out
+                found.append((literal.relation, "negation" if is_denied else None))
             elif isinstance(literal, r.Generate) and literal.relation is not None:
                 found.append((literal.relation, "aggregate"))
         return found

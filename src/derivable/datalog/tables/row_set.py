@@ -173,7 +173,12 @@ class RowSet:
         log[: table.size] = table.log[: table.size]
         table.log, self.slots = log, _NO_SLOTS
         size, table.size = table.size, 0
-        self.prefix_sets.enter(table, size)
+        if not self.prefix_sets.enter(table, size):
+            # Its prefixes are nearly all different.
+            table.size = size
+            self.leave(table)
+            return False
+        self.is_stale = False
         return True
 
     def leave(self, table: Table) -> None:
