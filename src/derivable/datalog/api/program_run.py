@@ -120,7 +120,8 @@ class ProgramRun:
         is_whole = not (self.keep or goal or counts_rounds) and limits.tuple_limit is None
         if record is boolean and self.device is None and is_whole:
             made_linear = plan.transitive(narrow)
-            if made_linear and sum(map(len, store.relations.values())) < policy().linear_facts:
+            if made_linear and sum(map(len, store.relations.values())) < policy().first_rows:
+                # Bases have rows too, which small runs count.
                 made_linear = frozenset()
             made_linear = made_linear.difference(store.relations)
         ram = plan.ram(narrow, goal, counts_rounds, made_linear)

@@ -35,8 +35,6 @@ class Policy:
     device: Callable[[Any], Any] | None = None
     # Whether joins are rewritten so that they look at rows within bounds, and by keys that are computed.
     narrows_joins: bool = True
-    # Facts from which transitive rules beside others are made linear: bases have rows too, which small runs count.
-    linear_facts: int = 1 << 6
 
     # Kernels (054, 073): loading one that is on disk pays from few rows on that a store has seen, compiling one, which
     # takes 20 to 100 ms, from many; as many are compiled in one call for small runs.
