@@ -143,6 +143,14 @@ def test_code_is_compiled_once_and_read_from_its_file(folder, monkeypatch):
     assert len(compiled) == 4
 
 
+def test_no_file_of_a_kernel_waits_for_the_disk(folder, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    llvm_code.compile_kernel(doubling())
+    assert list(folder.rglob("*.o"))
+    assert synced == []
+
+
 def test_where_nothing_can_be_written_kernels_run(folder):
     folder.write_text("a file where the folder should be")
     out = np.zeros(3)

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import derivable as dv
-from derivable.bridge import arrays, fold
+from derivable.bridge import arrays
+from derivable.bridge import fold as fold_module
+from derivable.parallel import element_by_index, element_folds
 
 P = dv.parallel
 
@@ -41,9 +43,30 @@ def test_folds_go_with_their_operator():
 
 def test_plans_do_not_pile_up():
     made = fold_of("mul", np.ones(3))
-    for rows in range(1, 3 * fold._PLANS):
+    for rows in range(1, 3 * fold_module._PLANS):
         np.testing.assert_array_equal(P.scan("mul", np.full(rows, 2.0)), 2.0 ** np.arange(1, rows + 1))
-        assert len(made._plans) <= fold._PLANS
+        assert len(made._plans) <= fold_module._PLANS
+
+
+def test_equal_calls_look_up_no_kernel(monkeypatch):
+    """The second fold of the same shapes, and its derivative, have all that they need in their plan."""
+    torch = pytest.importorskip("torch")
+    x, indices = torch.arange(1.0, 6.0, requires_grad=True), torch.tensor([0, 1, 0, 1, 1])
+
+    def fold():
+        sums = P.reduce_by_index(torch.zeros(2), "add", indices, x)
+        return torch.autograd.grad(P.scan("add", x).sum() + sums[0], x)[0]
+
+    expected = torch.tensor([6.0, 4.0, 4.0, 2.0, 1.0])
+    assert torch.equal(fold(), expected)
+
+    def refuse(*arguments, **options):
+        raise AssertionError("looked up again")
+
+    for module, name in ((element_folds, "compiled_scan"), (element_by_index, "compiled_by_index")):
+        monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(fold_module.Fold, "_plan_of", refuse)
+    assert torch.equal(fold(), expected)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
