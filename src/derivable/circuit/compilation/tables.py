@@ -100,6 +100,8 @@ class Space:
 
         Digits that are neighbours in both scopes move together.
         """
+        if scope == target == wanted:
+            return keys
         source, goal = self.strides(scope), self.strides(target)
         result = np.zeros(len(keys), np.int64)
         wanted_set, run = set(wanted), list[int]()
@@ -122,8 +124,8 @@ class Space:
     def joined(self, first: Table, second: Table) -> tuple[tuple[int, ...], np.ndarray, np.ndarray, np.ndarray]:
         """The natural join: scope, keys [row], and the row of each table [row]."""
         scope = self.scope({*first.scope, *second.scope})
-        rest = [variable for variable in second.scope if variable not in first.scope]
-        common = [variable for variable in second.scope if variable in first.scope]
+        rest = tuple(variable for variable in second.scope if variable not in first.scope)
+        common = tuple(variable for variable in second.scope if variable in first.scope)
         size = self.size(common)
         of_first = self.moved(first.keys, first.scope, common, common)
         of_second = self.moved(second.keys, second.scope, common, common)
