@@ -1,10 +1,11 @@
-"""What classic Spark computes, in a process of its own: WHAT MASTER. Java's Spark stands in SPARK_HOME."""
+"""What classic Spark computes, in a process of its own: WHAT MASTER [HOST]. Java's Spark stands in SPARK_HOME."""
 
 import datetime as dt
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 
 
-def session(master):
+def session(master, host="127.0.0.1"):
     from pyspark.sql import SparkSession
 
     if master.startswith("connect "):
@@ -21,8 +22,9 @@ def session(master):
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": host,
+        "spark.driver.host": host,
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.executor.extraClassPath": str(jars),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "false",
@@ -134,7 +136,44 @@ def language(spark):
     return [compared, refused]
 
 
+def workers(spark):
+    """The addresses of machines that computed something, and the rows of both plans with their right numbers."""
+    import tempfile
+
+    import numpy as np
+
+    import derivable as dv
+
+    host = spark.conf.get("spark.driver.host")
+
+    def address(_):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            time.sleep(0.5)
+            return probe.getsockname()[0]
+
+    addresses = set()
+    while len(addresses) < 2:
+        # A worker may have come later.
+        addresses |= set(spark.sparkContext.parallelize(range(8), 8).map(address).collect())
+    edges = np.random.default_rng(0).integers(0, 300, (450, 2))
+    frame = spark.createDataFrame(edges.tolist(), "x int, y int")
+    counts = []
+    with tempfile.TemporaryDirectory() as folder:
+        for rules in (
+            "rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y)) query path",
+            "rel s(x, y) = edge(p, x), edge(p, y) rel s(x, y) = edge(p, x), s(p, q), edge(q, y) query s",
+        ):
+            program = dv.Program("type edge(x: i32, y: i32) " + rules)
+            [rows] = program.run({"edge": frame}, engine=spark, spill=folder).values()
+            [expected] = program.run({"edge": edges}).values()
+            counts.append([len(rows), len(expected)])
+    return [sorted(addresses), counts]
+
+
 if __name__ == "__main__":
-    of_this = session(sys.argv[2])
-    print(json.dumps({"killed": killed, "zones": zones, "language": language}[sys.argv[1]](of_this)))
+    of_this = session(*sys.argv[2:])
+    print(
+        json.dumps({"killed": killed, "zones": zones, "language": language, "workers": workers}[sys.argv[1]](of_this))
+    )
     of_this.stop()

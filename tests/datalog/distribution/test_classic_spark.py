@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,18 @@ pytestmark = [
 ]
 
 
-def spark(what, master):
+def environment_of_spark():
     # That of pip has Python beside its jars, a release a folder.
     python = HOME.parent if (HOME / "sql").is_dir() else HOME / "python"
     path = [str(python), str(Path(__file__).parents[2]), *filter(None, sys.path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYSPARK_PYTHON": sys.executable}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYSPARK_PYTHON": sys.executable}
+
+
+def spark(what, *master):
+    environment = environment_of_spark()
     script = Path(__file__).with_name("classic_spark.py")
     done = subprocess.run(
-        [sys.executable, script, what, master], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, script, what, *master], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -55,3 +60,61 @@ def test_the_language_on_spark_connect():
     compared, refused = spark("language", "connect local[2]")
     assert compared > 15
     assert refused < 3
+
+
+@contextmanager
+def machines(count):
+    """(address, namespace) of this one and of some others on a network of their own; None where there may be none."""
+    label = f"dv{os.getpid() % 100_000}"
+    subnet = f"10.231.{os.getpid() % 200 + 1}"
+
+    def ip(command, check=True):
+        return subprocess.run(["ip", *command.split()], check=check, capture_output=True).returncode == 0
+
+    if shutil.which("ip") is None or not ip(f"link add {label} type bridge", check=False):
+        yield None
+        return
+    names = [f"{label}w{number}" for number in range(count)]
+    try:
+        ip(f"addr add {subnet}.1/24 dev {label}")
+        ip(f"link set {label} up")
+        for number, name in enumerate(names):
+            ip(f"netns add {name}")
+            ip(f"link add {name}v type veth peer name eth0 netns {name}")
+            ip(f"link set {name}v master {label} up")
+            ip(f"-n {name} addr add {subnet}.{number + 11}/24 dev eth0")
+            ip(f"-n {name} link set eth0 up")
+            ip(f"-n {name} link set lo up")
+        yield f"{subnet}.1", {name: f"{subnet}.{number + 11}" for number, name in enumerate(names)}
+    finally:
+        for name in names:
+            ip(f"netns del {name}", check=False)
+            ip(f"link del {name}v", check=False)
+        ip(f"link del {label}", check=False)
+
+
+def test_workers_on_a_network(tmp_path):
+    """A master here and workers with a network to it: namespaces of Linux, for which one needs rights."""
+    with machines(2) as there, ExitStack() as stack:
+        if there is None:
+            pytest.skip("networks of one's own are not permitted")
+        host, others = there
+
+        def start(*command):
+            # Quiet, as nobody reads it.
+            process = subprocess.Popen(
+                command, env=environment_of_spark(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+
+        kind, deploy = str(HOME / "bin" / "spark-class"), "org.apache.spark.deploy"
+        start(kind, f"{deploy}.master.Master", "--host", host, "--port", "7077", "--webui-port", "0")
+        for name, address in others.items():
+            options = ["--host", address, "--webui-port", "0", "--cores", "1", "--memory", "1g", "-d", tmp_path / name]
+            command = [kind, f"{deploy}.worker.Worker", *map(str, options), f"spark://{host}:7077"]
+            start("ip", "netns", "exec", name, *command)
+        addresses, counts = spark("workers", f"spark://{host}:7077", host)
+        assert addresses == sorted(others.values())
+        for count, expected in counts:
+            assert count == expected
