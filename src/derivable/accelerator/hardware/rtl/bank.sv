@@ -1,6 +1,7 @@
 // A memory of WORDS words with one write port and one read port: a bank of A, B or K.
 // Timing: `read_data` is the word at `read_address` two cycles later, behind a register of its own, for a block of memory
-// takes most of a cycle; a word that is written in the cycle of its address is seen from the next cycle on.
+// takes most of a cycle; a word that is written is seen from the next cycle on, and may be anything in that cycle, in which
+// programs do not read it: a block of memory would need a choice behind it else.
 module bank #(
     parameter int WORDS   = 1024,
     parameter int BITS    = 32,
@@ -13,6 +14,7 @@ module bank #(
     input  wire [ADDRESS-1:0] read_address,
     output reg  [   BITS-1:0] read_data
 );
+  (* no_rw_check *)
   reg [BITS-1:0] memory[0:WORDS-1];
   reg [BITS-1:0] read;
   always_ff @(posedge clk) begin

@@ -72,6 +72,7 @@ module cache #(
   );
 
   for (genvar b = 0; b < L; b++) begin : bank
+    (* no_rw_check *)  // bytes that are read and written in a cycle may be anything: no program uses such bytes
     logic [7:0]     memory[BYTES/L];
     logic [ROW-1:0] row_0, row_1, row_write;
     // A bank before the first byte of a word has it one row further. Each compares for itself: a mask of all banks,
