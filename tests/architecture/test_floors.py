@@ -31,7 +31,7 @@ FLOOR = {
 }
 # The stages of each engine, in the order of the data.
 STAGES = {
-    "circuit": ("kernels", "graph", "formulas", "files", "compilation", "fold", "show", "queries", "learn"),
+    "circuit": ("kernels", "graph", "formulas", "files", "compilation", "fold", "show", "queries", "learn", "rtl"),
     "tensor": (
         "language",
         "analysis",

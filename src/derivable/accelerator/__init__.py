@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from derivable.accelerator.designs.design_file import load
     from derivable.accelerator.designs.designs import CalibrationWarning, Design, design
     from derivable.accelerator.explore.dataflow import DataflowGraph
+    from derivable.accelerator.hardware.circuits import place
     from derivable.accelerator.operators.evaluation import evaluate
     from derivable.accelerator.operators.operators import Operator, OperatorGraph
 
@@ -22,6 +23,7 @@ __all__ = [
     "design",
     "evaluate",
     "load",
+    "place",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -35,5 +37,6 @@ __getattr__, __dir__ = lazy(
         "design": "derivable.accelerator.designs.designs",
         "evaluate": "derivable.accelerator.operators.evaluation",
         "load": "derivable.accelerator.designs.design_file",
+        "place": "derivable.accelerator.hardware.circuits",
     },
 )

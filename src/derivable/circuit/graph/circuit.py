@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from derivable.circuit.formulas.formula import Variable
     from derivable.circuit.graph.vtree import Vtree
     from derivable.circuit.queries.properties import Determinism
+    from derivable.circuit.rtl.rtl import CircuitRtl
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +179,12 @@ class Circuit(AndOrGraph):
         from derivable.circuit.fold.jax_function import to_jax
 
         return to_jax(self, semiring, log_values)
+
+    def to_rtl(self, semiring: str = "real", bits: int = 12, *, normalised: bool = True) -> CircuitRtl:
+        """Hardware that evaluates the circuit once a cycle; see `circuit.rtl.rtl.to_rtl`."""
+        from derivable.circuit.rtl.rtl import to_rtl
+
+        return to_rtl(self, semiring, bits, normalised=normalised)
 
     # Queries: weights are arrays [*batch, variable], or mappings from variables to numbers or arrays [*batch]
 
