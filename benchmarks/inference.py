@@ -2,9 +2,9 @@
 
     python benchmarks/inference.py FOLDER [--seconds S]
 
-FOLDER has networks as `NAME.bif.gz`. Each number is in seconds by the clock, on the threads that each library takes:
-the first answer from tables, clauses or a program's text to all posteriors, and a later one of the same model. Kernels
-are warm, as in any process but the first.
+FOLDER has networks as `NAME.bif.gz`. Each number is in seconds of processor time, which other work on the machine
+disturbs least; with OMP_NUM_THREADS=1 it is that of one thread. It is the first answer from tables, clauses or a
+program to all posteriors, and a later one of the same model. Kernels are warm, as in any process but the first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from agree.bayesian_networks import read_bif, to_clauses, to_factors, to_program
 
 
 def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def best(call: Callable[[], object], rounds: int = 3) -> float:

@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, Decimal, localcontext
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import click
+import numpy as np
 
 from derivable.circuit.compilation.compilation import COMPILERS
 from derivable.cli.compile import CNF_ENDINGS, STRICT, compiled
@@ -76,8 +77,12 @@ class _Counted:
 
 def _by_circuit(file: str, compiler: str, time_limit: float | None, strict: bool, began: float) -> _Counted:
     projected = _projected(file, strict)
-    hidden = 0
-    if projected is None:
+    hidden, num_variables = 0, None
+    reduced = None if projected is not None else _reduced(file, compiler, time_limit, strict)
+    if reduced is not None:
+        num_variables, circuit, lift = reduced
+        hidden = -lift
+    elif projected is None:
         circuit = compiled(file, compiler, time_limit, strict)
     else:
         from derivable.circuit.compilation.projection import compile_projection
@@ -86,12 +91,39 @@ def _by_circuit(file: str, compiler: str, time_limit: float | None, strict: bool
         hidden = projected.num_variables - len(projected.shown or ())
     compile_seconds = time.perf_counter() - began
     counts = circuit.model_count()
-    counts = [count >> hidden for count in (counts if isinstance(counts, list) else [counts])]
+    counts = counts if isinstance(counts, list) else [counts]
+    counts = [count >> hidden if hidden > 0 else count << -hidden for count in counts]
     weighted = None
     if circuit.weights is not None:
         values = circuit.weighted_count(*circuit.weights)
         weighted = [float(value) for value in (values if getattr(values, "ndim", 0) else [values])]
-    return _Counted(counts, weighted, circuit.num_variables, projected is not None, circuit, compile_seconds)
+    variables = circuit.num_variables if num_variables is None else num_variables
+    return _Counted(counts, weighted, variables, projected is not None, circuit, compile_seconds)
+
+
+def _reduced(file: str, compiler: str, time_limit: float | None, strict: bool) -> tuple[int, Any, int] | None:
+    """(variables of a CNF, the circuit of what is left of it, the power of two that its count is short of), where that
+    preprocessor is installed and the formula has no weights."""
+    from derivable import circuit as circuits
+    from derivable.circuit.compilation.compile_process import CompilerError
+    from derivable.circuit.compilation.reduction import has_vitri, reduced
+    from derivable.circuit.formulas.dimacs import read_dimacs
+    from derivable.core.progress import Deadline, checked_time_limit
+
+    if file == "-" or not file.lower().removesuffix(".gz").endswith(CNF_ENDINGS) or not has_vitri():
+        return None
+    deadline = Deadline(checked_time_limit(time_limit), "counting", "raise --time-limit")
+    cnf = read_dimacs(file, deadline.remaining, strict=strict)
+    if cnf.weights is not None or not cnf.num_clauses or (np.diff(cnf.offsets) == 0).any():
+        return None
+    # A header may announce two billion variables.
+    mentioned, compact = cnf.compacted()
+    try:
+        rest, lift = reduced(compact, deadline)
+    except CompilerError:
+        return None
+    circuit = circuits.compile(rest, cast(Any, compiler), time_limit=deadline.remaining())
+    return cnf.num_variables, circuit, lift + cnf.num_variables - len(mentioned)
 
 
 def _write(file: str, result: _Counted, seconds: float, form: str, as_json: bool) -> None:

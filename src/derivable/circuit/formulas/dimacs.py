@@ -83,6 +83,37 @@ class Cnf:
         return f"Cnf({self.num_variables} variables, {self.num_clauses} clauses{weighted})"
 
 
+def _flat(clauses: Any) -> list[int] | None:
+    """The literals of lists of Python's integers, one after the other; None for anything else."""
+    if not isinstance(clauses, (list, tuple)) or not {*map(type, clauses)} <= {list, tuple}:
+        return None
+    flat = [*itertools.chain.from_iterable(clauses)]
+    is_plain = {*map(type, flat)} <= {int} and max(flat, default=0) <= _FAR and min(flat, default=0) >= -_FAR
+    return flat if is_plain else None
+
+
+def _checked_rows(clauses: Iterable[Sequence[int]] | np.ndarray, look: Callable[[], Any]) -> list[list[int]]:
+    """The clauses, every literal a Python integer that fits a word. Raises DomainError for what is none."""
+    rows: list[list[int]] = []
+    is_array = isinstance(clauses, np.ndarray)
+    for number, clause in enumerate(clauses):
+        if number % 4096 == 0:
+            look()
+        try:
+            row = list(clause)
+            if not {*map(type, row)} <= {int} or max(row, default=0) > _FAR or min(row, default=0) < -_FAR:
+                row = [_as_int(literal) for literal in row]
+        except TypeError:
+            raise DomainError(
+                f"clause {number} is {clause!r}, not a sequence of integers",
+                hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
+            ) from None
+        if is_array:
+            row = [literal for literal in row if literal]
+        rows.append(row)
+    return rows
+
+
 def cnf_from_clauses(
     clauses: Iterable[Sequence[int]] | np.ndarray,
     num_variables: int | None = None,
@@ -102,25 +133,14 @@ def cnf_from_clauses(
         )
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0, 2**31 - 1)
-    rows: list[list[int]] = []
-    is_array = isinstance(clauses, np.ndarray)
-    for number, clause in enumerate(clauses):
-        if number % 4096 == 0:
-            look()
-        try:
-            row = list(clause)
-            if not {*map(type, row)} <= {int} or max(row, default=0) > _FAR or min(row, default=0) < -_FAR:
-                row = [_as_int(literal) for literal in row]
-        except TypeError:
-            raise DomainError(
-                f"clause {number} is {clause!r}, not a sequence of integers",
-                hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
-            ) from None
-        if is_array:
-            row = [literal for literal in row if literal]
-        rows.append(row)
+    look()
+    flat = _flat(clauses)
+    rows: Any = clauses
+    if flat is None:
+        rows = _checked_rows(clauses, look)
+        flat = [*itertools.chain.from_iterable(rows)]
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    literals = np.array([literal for row in rows for literal in row], dtype=np.int64)
+    literals = np.array(flat, dtype=np.int64)
     largest = int(np.abs(literals).max(initial=0))
     if num_variables is None:
         num_variables = largest

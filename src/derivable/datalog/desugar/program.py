@@ -301,7 +301,7 @@ class Desugaring(Constants):
         options = tuple((value / scale, number) for value, number in zip(values, numbers))
         for clause, literals, _ in self.bodies(list(item.heads), item.body, environment, item, None):
             coin = self.coin(item.head_tags[0], clause, literals, item)
-            key = [term for term in coin.key if isinstance(term, r.Var)]
+            key = tuple(term for term in coin.key if isinstance(term, r.Var))
             by = tuple(self.positions(tag, key) for tag in item.head_tags)
             for option, head in enumerate(item.heads):
                 chosen = replace(
@@ -413,7 +413,7 @@ class Desugaring(Constants):
         by = () if parameter is None else (self.positions(tag, key),)
         return r.RuleProbability(name, key, value, kind, tag.span, parameter, text=text, by=by)
 
-    def positions(self, tag: Any, key: list[r.Var]) -> tuple[int, ...]:
+    def positions(self, tag: Any, key: tuple[r.Var, ...]) -> tuple[int, ...]:
         """Where in a key, counted from its end, the variables are for each of whose values a probability is learned."""
         found = []
         places = {variable.name: place - len(key) for place, variable in enumerate(key)}
