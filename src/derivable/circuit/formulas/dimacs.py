@@ -83,13 +83,21 @@ class Cnf:
         return f"Cnf({self.num_variables} variables, {self.num_clauses} clauses{weighted})"
 
 
-def _flat(clauses: Any) -> list[int] | None:
+def _flat(clauses: Any, look: Callable[[], Any]) -> list[int] | None:
     """The literals of lists of Python's integers, one after the other; None for anything else."""
-    if not isinstance(clauses, (list, tuple)) or not {*map(type, clauses)} <= {list, tuple}:
+    if not isinstance(clauses, (list, tuple)):
         return None
-    flat = [*itertools.chain.from_iterable(clauses)]
-    is_plain = {*map(type, flat)} <= {int} and max(flat, default=0) <= _FAR and min(flat, default=0) >= -_FAR
-    return flat if is_plain else None
+    flat: list[int] = []
+    for first in range(0, len(clauses), 4096):
+        look()
+        part = clauses[first : first + 4096]
+        if not {*map(type, part)} <= {list, tuple}:
+            return None
+        literals = [*itertools.chain.from_iterable(part)]
+        if not {*map(type, literals)} <= {int} or max(literals, default=0) > _FAR or min(literals, default=0) < -_FAR:
+            return None
+        flat += literals
+    return flat
 
 
 def _checked_rows(clauses: Iterable[Sequence[int]] | np.ndarray, look: Callable[[], Any]) -> list[list[int]]:
@@ -133,8 +141,7 @@ def cnf_from_clauses(
         )
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0, 2**31 - 1)
-    look()
-    flat = _flat(clauses)
+    flat = _flat(clauses, look)
     rows: Any = clauses
     if flat is None:
         rows = _checked_rows(clauses, look)
