@@ -7,9 +7,11 @@ that variable is a run of keys.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -70,23 +72,28 @@ class Space:
         position[list(order)] = np.arange(len(order))
         return Space(position, np.array(cardinalities, np.int64), most_rows, deadline)
 
+    @cached_property
+    def _turns(self) -> list[int]:
+        return (-self.position).tolist()
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return self.cardinalities.tolist()
+
     def scope(self, variables: Collection[int]) -> tuple[int, ...]:
         """The variables as a scope: those that go last come first."""
-        return tuple(sorted(variables, key=lambda variable: -int(self.position[variable])))
+        return tuple(sorted(variables, key=self._turns.__getitem__))
 
     def strides(self, scope: Sequence[int]) -> dict[int, int]:
         """What one more of each variable adds to a key."""
         strides, stride = {}, 1
         for variable in reversed(scope):
             strides[variable] = stride
-            stride *= int(self.cardinalities[variable])
+            stride *= self._sizes[variable]
         return strides
 
     def size(self, scope: Collection[int]) -> int:
-        size = 1
-        for variable in scope:
-            size *= int(self.cardinalities[variable])
-        return size
+        return math.prod(map(self._sizes.__getitem__, scope))
 
     def table(self, variables: Sequence[int], nodes: np.ndarray) -> Table:
         """The table of an array of nodes with an axis for each variable."""
@@ -110,7 +117,7 @@ class Space:
                 continue
             run.append(variable)
             after = scope[place + 1] if place + 1 < len(scope) else None
-            radix = 1 if after is None else int(self.cardinalities[after])
+            radix = 1 if after is None else self._sizes[after]
             if after in wanted_set and after is not None and goal[variable] == goal[after] * radix:
                 continue
             size = self.size(run)

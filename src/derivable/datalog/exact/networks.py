@@ -204,7 +204,7 @@ class Network:
             columns, variables, key = [one[stays] for one in columns], variables[stays], key[stays]
         rows, which, num_rows = _distinct([columns[c] for c in head], len(variables))
         sizes = [max(self.nodes[atom.relation].size, count) for atom, count in zip(parents, shape)]
-        if not num_rows or float(np.prod(sizes, dtype=np.float64)) * (num_rows + 1) > MOST_LABELLED:
+        if not num_rows or math.prod(sizes) * (num_rows + 1) > MOST_LABELLED:
             raise NoNetwork
         num_keys = math.prod(shape)
         choice = self._choices(variables, key, num_keys)
@@ -252,7 +252,7 @@ class Network:
         found = np.where(choice == -2, np.int32(TRUE), np.int32(FALSE))
         there = np.bincount(key, minlength=len(choice))
         left = np.where(choice >= 0, self.members[choice] - there, 0)
-        for one in np.flatnonzero(left > 0).tolist():
+        for one in left.nonzero()[0].tolist():
             mine = variables[key == one]
             if self.is_alone[mine[0]]:
                 found[one] = self.builder.literal(-1 - int(mine[0]))
@@ -313,7 +313,12 @@ def _matched(
     returns  the class [fact] of the rows that agree, -1 if none does, the class [value] of each value, that of no row
              being behind the others, or None if each value is one, and how many there are
     """
-    kept, which, count = _distinct([node.columns[c] for c, _ in shared], node.num_rows)
+    if len(shared) == len(node.columns) == 1:
+        # Its rows are different, and in order.
+        kept = which = np.arange(node.num_rows)
+        count = node.num_rows
+    else:
+        kept, which, count = _distinct([node.columns[c] for c, _ in shared], node.num_rows)
     if len(shared) == 1:
         words, wanted = node.columns[shared[0][0]][kept], columns[shared[0][1]]
         digits = np.minimum(np.searchsorted(words, wanted), count - 1)
