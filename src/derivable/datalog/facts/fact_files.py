@@ -47,7 +47,7 @@ from derivable.datalog.facts.file_forms import (
 )
 from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint, is_string
-from derivable.datalog.facts.plain_fields import num_lines, plain_columns
+from derivable.datalog.facts.plain_fields import plain_columns
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import ValueType
@@ -194,11 +194,11 @@ def _hint(fields: list[str]) -> str:
 
 def _text(place: Path, form: FileForm, look: Callable[..., Any] | None = None) -> FileText:
     """A file of text in columns."""
-    data = read_bytes(place, look)
+    file = _text_of(read_bytes(place, look), place, form)
     if look is not None:
         # One line may be a header.
-        look(max(0, num_lines(data) - 1))
-    return _text_of(data, place, form)
+        look(max(0, file.num_lines - 1))
+    return file
 
 
 def _text_of(data: bytes, place: Path, form: FileForm) -> FileText:
@@ -254,7 +254,7 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
     if tag is None and "\r" not in first[:-1] and not (is_csv and b'"' in data):
         begin = start if not header else len(data) if end < 0 else end
         of_columns = dict(zip(places, target.types))
-        columns = plain_columns(data, begin, delimiter, [of_columns[i] for i in range(len(names))])
+        columns = plain_columns(data, begin, delimiter, [of_columns[i] for i in range(len(names))], file.num_lines)
         if columns is not None:
             return Columns(tuple(labels), tuple(columns[i] for i in places))
     with whole_import():

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from derivable.datalog.facts.column_names import TAG_NAMES, are_like, listed, places_by_name
 from derivable.datalog.facts.file_forms import Target, file_error, quoted
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.values.datetimes import Duration, word_of_datetime
 from derivable.datalog.values.values import ValueType
 
@@ -36,6 +39,18 @@ _ROWS = 200
 _FEW_ROWS = 2
 
 
+def num_lines(data: bytes) -> int:
+    """The ends of lines in some bytes."""
+    view, size = np.frombuffer(data, np.uint8), policy().chunk
+    # A part and what is compared with it stay in cache.
+    is_end = np.empty(min(len(view), size), bool)
+    count = 0
+    for start in range(0, len(view), size):
+        part = view[start : start + size]
+        count += int(np.count_nonzero(np.equal(part, ord("\n"), out=is_end[: len(part)])))
+    return count
+
+
 @dataclass(frozen=True)
 class FileText:
     """A file of text in columns.
@@ -50,6 +65,10 @@ class FileText:
     delimiter: str
     is_csv: bool
     is_marked: bool = False
+
+    @cached_property
+    def num_lines(self) -> int:
+        return num_lines(self.data)
 
     @cached_property
     def lines(self) -> list[list[str]]:
@@ -194,9 +213,11 @@ def _may_be(word: str, t: ValueType) -> bool:
 def _is_probable(found: list[str], target: Target, file: FileText) -> bool:
     """Whether words over columns of texts are probably names: no other line has one of them, and all lines below are
     of other letters, or have values in common."""
-    rows = [[field.strip('"') for field in row] for row in file.below if len(row) == len(found)]
     is_plain = len(found) == len(target.types) and all(t.family == "text" for t in target.types)
-    if not is_plain or len(rows) < _FEW_ROWS or min(map(len, found)) < 2 or file.has_again(found):
+    if not is_plain or min(map(len, found)) < 2:
+        return False
+    rows = [[field.strip('"') for field in row] for row in file.below if len(row) == len(found)]
+    if len(rows) < _FEW_ROWS or file.has_again(found):
         return False
     is_pair = len(found) > 1
     if is_pair and ({*map(str.lower, found)} <= _NAMES_OF_COLUMNS or _are_numbered(found, file)):

@@ -11,7 +11,6 @@ import numpy as np
 
 from derivable.datalog.facts.inputs import Texts
 from derivable.datalog.kernels import fields as kernels
-from derivable.datalog.policy.costs import policy
 from derivable.datalog.values.text_arena import Encoded
 from derivable.datalog.values.values import ValueType
 from derivable.device.cpu.memory import empty
@@ -19,25 +18,14 @@ from derivable.device.cpu.memory import empty
 _NUMBERS = ("signed", "unsigned")
 
 
-def num_lines(data: bytes) -> int:
-    """The ends of lines in some bytes."""
-    view, size = np.frombuffer(data, np.uint8), policy().chunk
-    # A part and what is compared with it stay in cache.
-    is_end = np.empty(min(len(view), size), bool)
-    count = 0
-    for start in range(0, len(view), size):
-        part = view[start : start + size]
-        count += int(np.count_nonzero(np.equal(part, kernels.NEWLINE, out=is_end[: len(part)])))
-    return count
-
-
 def plain_columns(
-    data: bytes, start: int, delimiter: str, types: Sequence[ValueType], has_blanks: bool = True
+    data: bytes, start: int, delimiter: str, types: Sequence[ValueType], num_lines: int, has_blanks: bool = True
 ) -> list[np.ndarray | Texts] | None:
     """The columns of a file in which nothing is quoted; None if some fields are not plain.
 
     start       the byte from which on there are facts
     types       of the columns in the order of the file
+    num_lines   how often a line ends in `data`
     has_blanks  whether blank lines are left out
     """
     has_numbers = [t.family in _NUMBERS for t in types]
@@ -50,7 +38,7 @@ def plain_columns(
         kernels.TEXT if not is_number else kernels.SHORT if t.bits <= 32 else kernels.LONG
         for t, is_number in zip(types, has_numbers)
     ]
-    most = num_lines(data) + 1
+    most = num_lines + 1
     # A column of texts has two planes: where they start, and where they stop.
     planes = np.cumsum([0, *(1 + (kind == kernels.TEXT) for kind in kinds)])
     words = empty(int(planes[-1]) * most, np.int64)

@@ -15,6 +15,7 @@ from derivable.core.files import read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.roots import Roots
 from derivable.datalog.facts.file_forms import span_in
+from derivable.datalog.facts.headers import num_lines
 from derivable.datalog.facts.inputs import Columns, Texts
 from derivable.datalog.facts.plain_fields import plain_columns
 from derivable.datalog.souffle import nodes as n
@@ -176,7 +177,7 @@ class _Lines:
             words = WORDS[self.values.bits]
             of_places = {place: TYPES[words[t]] for place, t in zip(self.places, self.types)}
             types = [of_places[place] for place in range(width)]
-            columns = plain_columns(data, start, options.delimiter, types, has_blanks=False)
+            columns = plain_columns(data, start, options.delimiter, types, num_lines(data), has_blanks=False)
             if columns is not None:
                 return Columns(tuple(names), tuple(columns[place] for place in self.places))
         with whole_import():
