@@ -57,7 +57,7 @@ def test_a_stamp_is_of_texts_and_constants(monkeypatch):
         )
         stamps.append(stamp())
     monkeypatch.undo()
-    for module, name in ((words, "MERGE"), (proof_driver, "LONG")):
+    for module, name in ((words, "MERGE"), (proof_driver, "MOST")):
         monkeypatch.setattr(module, name, 77)
         stamps.append(stamp())
         monkeypatch.undo()

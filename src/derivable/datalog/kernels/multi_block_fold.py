@@ -42,14 +42,14 @@ def _cost_of_both(blocks, heads, a, b, costs):
 
 
 @kernel
-def _copy(blocks, heads, row, to_blocks, to_heads, place):
+def _copy(blocks, heads, row, to_blocks, to_heads, to_row):
     """Copy a proof to a row that has its first block already."""
-    at = to_heads[place, 0]
+    at = to_heads[to_row, 0]
     for block in range(heads[row, 0], heads[row + 1, 0]):
         for w in range(blocks.shape[1]):
             to_blocks[at, w] = blocks[block, w]
         at += 1
-    to_heads[place + 1, 0], to_heads[place, 1] = at, heads[row, 1]
+    to_heads[to_row + 1, 0], to_heads[to_row, 1] = at, heads[row, 1]
 
 
 @kernel
@@ -57,18 +57,18 @@ def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated, was_full, 
     """Insert a proof among the first `count` of `order`, behind which its slot is; returns (their number then, what it
     has changed): 0 nothing, 1 it is there, 2 nothing as it is too bad, 3 one that is too bad has left for it, and 4 if
     proofs that were dropped may matter again."""
-    row, place = 2 * slot, count
+    row, rank = 2 * slot, count
     cost, start = to_heads[row, 1], to_heads[row, 0]
-    while place > 0:
-        other = 2 * order[place - 1]
+    while rank > 0:
+        other = 2 * order[rank - 1]
         if to_heads[other, 1] < cost:
             break
         if to_heads[other, 1] == cost and not is_simpler(to_blocks, to_heads, row, other):
             break
-        place -= 1
-    if place == k:
+        rank -= 1
+    if rank == k:
         return count, 2
-    for j in range(place):
+    for j in range(rank):
         other = 2 * order[j]
         at = to_heads[other, 0]
         # Most have other literals in their first word.
@@ -77,35 +77,36 @@ def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated, was_full, 
         if contains(to_blocks, to_heads, row, to_blocks, to_heads, other):
             return count, 0
     # Those that contain it go, and their slots are behind the others.
-    kept = place
-    for j in range(place, count):
+    remaining = rank
+    for j in range(rank, count):
         other = order[j]
         at = to_heads[2 * other, 0]
         is_apart = to_blocks[start, 0] == to_blocks[at, 0] and to_blocks[start, 1] & ~to_blocks[at, 1]
         if is_apart or not contains(to_blocks, to_heads, 2 * other, to_blocks, to_heads, row):
-            order[j], order[kept] = order[kept], other
-            kept += 1
-    if count - kept > 1:
+            order[j], order[remaining] = order[remaining], other
+            remaining += 1
+    if count - remaining > 1:
         if is_truncated:
             return count, 4
         used[LOST] |= was_full
     # `order` has the slot behind all of these.
-    order[count] = order[kept]
-    for j in range(kept, place, -1):
+    order[count] = order[remaining]
+    for j in range(remaining, rank, -1):
         order[j] = order[j - 1]
-    order[place] = slot
-    if kept == k:
+    order[rank] = slot
+    if remaining == k:
         return k, 3
-    return kept + 1, 1
+    return remaining + 1, 1
 
 
 @kernel
-def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
-    """`proof_fold.fold`, whatever proofs are; returns the place in the list where room has come to its end."""
-    rows, last, following, a, b, old, tags, news, has_news, changed = given
+def fold_multi_block(start, stop, candidates, limits, sets, slots, used, literals):
+    """`proof_fold.fold_rows`, whatever proofs are; returns the place in the list where room has come to its end."""
+    rows, last, following, a, b, old, tags, news, has_news, changed = candidates
     k, is_bounded, _ = limits
     blocks, heads, offsets = sets
-    to_blocks, to_heads, order, is_new = room
+    to_blocks, to_heads, order, is_new = slots
+    costs = literals[0]
     for t in range(start, stop):
         row = rows[t]
         before = tags[row] if row < old else ZERO
@@ -126,8 +127,10 @@ def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, 
                 if used[0] + 1 >= len(offsets) or used[1] + 1 >= len(heads) or used[2] + needed > len(blocks):
                     used[3], used[4] = 1, needed
                     return t
-                if unite(blocks, heads, p, q, blocks, heads, used[1], costs, tied, triggers):
-                    resolve_choices(blocks, heads, used[1], costs, tied, literals)
+                has_choices = unite(blocks, heads, p, q, blocks, heads, used[1], literals)
+                if has_choices and not resolve_choices(blocks, heads, used[1], literals):
+                    tags[row], changed[t], last[row] = ZERO, False, 0
+                    continue
                 tags[row] = news[row] = used[0]
                 used[0], used[1], used[2] = used[0] + 1, used[1] + 1, heads[used[1] + 1, 0]
                 offsets[used[0]], changed[t], last[row] = used[1], True, 0
@@ -141,15 +144,15 @@ def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, 
             i = following[i - 1]
         most, count, is_one, is_copied = k, 0, False, False
         while True:
-            span, slots, done = to_heads[2, 0], len(order), True
-            if most + 2 > slots:
+            span, room, done = to_heads[2, 0], len(order), True
+            if most + 2 > room:
                 # More than any number of proofs that there are is not needed.
                 needed, i = number + 2, last[row]
                 while i > 0:
                     x, y = a[i - 1], b[i - 1]
                     needed += max(offsets[x + 1] - offsets[x], 1) * max(offsets[y + 1] - offsets[y], 1)
                     i = following[i - 1]
-                if min(needed, most + 2) > slots:
+                if min(needed, most + 2) > room:
                     used[WANTED_SLOTS] = min(needed, most + 2)
                     return t
             count, is_one, is_copied, is_truncated = number, False, False, False
@@ -194,7 +197,7 @@ def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, 
                                     used[WANTED_SPAN] = heads[first + j + 1, 0] - heads[first + j, 0]
                                     return t
                                 _copy(blocks, heads, first + j, to_blocks, to_heads, 2 * j)
-                            for j in range(slots):
+                            for j in range(room):
                                 order[j], is_new[j] = j, 1 if j >= number else 0
                             is_copied = True
                         slot = order[count]
@@ -202,11 +205,12 @@ def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, 
                         if needed > span:
                             used[WANTED_SPAN] = needed
                             return t
+                        has_choices = False
                         if y == ONE:
                             _copy(blocks, heads, p, to_blocks, to_heads, 2 * slot)
-                        elif unite(
-                            blocks, heads, p, q, to_blocks, to_heads, 2 * slot, costs, tied, triggers
-                        ) and not resolve_choices(to_blocks, to_heads, 2 * slot, costs, tied, literals):
+                        else:
+                            has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, 2 * slot, literals)
+                        if has_choices and not resolve_choices(to_blocks, to_heads, 2 * slot, literals):
                             continue
                         if to_heads[2 * slot, 0] == to_heads[2 * slot + 1, 0]:
                             is_one = True
@@ -244,16 +248,16 @@ def fold_multi_block(start, stop, given, limits, sets, room, used, costs, tied, 
             used[3], used[4] = 2 * count, 2 * num_blocks
             return t
         for only_new in range(2 if has_news and num_new < count else 1):
-            place = used[1]
+            to_row = used[1]
             for j in range(count):
                 if not only_new or is_new[order[j]]:
-                    _copy(to_blocks, to_heads, 2 * order[j], blocks, heads, place)
-                    place += 1
+                    _copy(to_blocks, to_heads, 2 * order[j], blocks, heads, to_row)
+                    to_row += 1
             if only_new:
                 news[row] = used[0]
             else:
                 tags[row] = news[row] = used[0]
-            offsets[used[0] + 1] = place
-            used[0], used[1], used[2] = used[0] + 1, place, heads[place, 0]
+            offsets[used[0] + 1] = to_row
+            used[0], used[1], used[2] = used[0] + 1, to_row, heads[to_row, 0]
         changed[t], last[row] = True, 0
     return stop

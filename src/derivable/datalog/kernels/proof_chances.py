@@ -13,24 +13,24 @@ SPREAD = np.uint64(STEP)
 
 
 @kernel
-def _list_values(blocks, heads, first, last, tied, literals, diagram):
+def _list_values(blocks, heads, first, last, literals, diagram):
     """List the facts of the proofs `first` to `last` - 1 by what decides them, a fact alone or a choice, best proof
     first; returns (number of values, number of deciders)."""
-    fact, _, _, choice, sizes, _, _, decider_of, value_of, _ = literals
+    _, tied, _, fact, _, _, choice, sizes, _, _, decider_of, value_of, _ = literals
     values, following, uses, denials, heads_of, ends, _, _, _, _ = diagram
     width, count, deciders = blocks.shape[1] - 1, 0, 0
     for row in range(first, last):
         proof = np.uint64(1) << np.uint64(row - first)
         for block in range(heads[row, 0], heads[row + 1, 0]):
             for w in range(width):
-                word, place = blocks[block, 1 + w], np.int64(blocks[block, 0]) * width + w
+                word, word_number = blocks[block, 1 + w], np.int64(blocks[block, 0]) * width + w
                 bit = next_literal(word, 0)
                 while bit < 64:
-                    f = fact[64 * place + bit]
+                    f = fact[64 * word_number + bit]
                     is_denied = f < 0
                     f = ~f if is_denied else f
                     if not value_of[f]:
-                        is_tied = (tied[place] >> np.uint64(bit)) & np.uint64(1) != 0 and sizes[choice[f]] > 0
+                        is_tied = (tied[word_number] >> np.uint64(bit)) & np.uint64(1) != 0 and sizes[choice[f]] > 0
                         decider = decider_of[choice[f]] - 1 if is_tied else -1
                         if decider < 0:
                             decider, heads_of[deciders], ends[deciders] = deciders, -1, np.uint64(0)
@@ -70,9 +70,9 @@ def _enter_state(state, mass, diagram, count):
     room = states.shape[1]
     at = np.int64((state * SPREAD) >> np.uint64(40)) % len(slots)
     while slots[at]:
-        found = slots[at] - 1
-        if states[1, found] == state:
-            masses[1, found] += mass
+        number = slots[at] - 1
+        if states[1, number] == state:
+            masses[1, number] += mass
             return count
         at = (at + 1) % len(slots)
     if count == room:
@@ -84,10 +84,10 @@ def _enter_state(state, mass, diagram, count):
 
 
 @kernel(
-    f"int64[] float64[] {SETS} uint64[] {LITERALS} (int64[] int64[] uint64[] uint64[] int64[] uint64[] int64[] "
+    f"int64[] float64[] {SETS} {LITERALS} (int64[] int64[] uint64[] uint64[] int64[] uint64[] int64[] "
     "uint64[,] float64[,] int64[])",
 )
-def chances_of(tags, found, blocks, heads, offsets, tied, literals, diagram):
+def chances_of(tags, results, sets, literals, diagram):
     """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room.
 
     One fact or choice after the other is decided. What matters of the decisions so far is which proofs may still hold:
@@ -97,14 +97,14 @@ def chances_of(tags, found, blocks, heads, offsets, tied, literals, diagram):
              the proofs that have the value; for each decider its first value and the proofs that it is the last of;
              a hash table `slots`, all zero; `states` and `masses` [2, state], and the slots of states
     """
-    chances = literals[2]
+    (blocks, heads, offsets), chances = sets, literals[5]
     values, following, uses, denials, heads_of, ends, slots, states, masses, slots_of = diagram
     for i in range(len(tags)):
         first, last = offsets[tags[i]], offsets[tags[i] + 1]
         if last - first > 64:
-            found[i] = -1.0
+            results[i] = -1.0
             continue
-        _, deciders = _list_values(blocks, heads, first, last, tied, literals, diagram)
+        _, deciders = _list_values(blocks, heads, first, last, literals, diagram)
         count, total = 1, 0.0
         states[0, 0], masses[0, 0] = ~np.uint64(0) >> np.uint64(64 - max(last - first, 1)), 1.0
         if first == last:
@@ -150,4 +150,4 @@ def chances_of(tags, found, blocks, heads, offsets, tied, literals, diagram):
                     slots[at] = 0
                 break
             count = next_count
-        found[i] = total
+        results[i] = total

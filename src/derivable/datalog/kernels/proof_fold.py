@@ -48,9 +48,17 @@ def chain(ids, last, following, touched):
     return number
 
 
-@kernel(f"int64 int64 uint8[] {SETS} uint64[] uint64[]")
-def note_literals(start, stop, noted, blocks, heads, offsets, tied, triggers):
+# The types of the room for the proofs of a row.
+SLOTS = "(uint64[,] int64[,] int64[] int64[])"
+# The types of `candidates` and `limits`, see `fold_rows`.
+CANDIDATES = "(int64[] int64[] int64[] int64[] int64[] int64 int64[] int64[] bool bool[])"
+LIMITS = "(int64 bool bool)"
+
+
+@kernel(f"int64 int64 uint8[] {SETS} {LITERALS}")
+def note_literals(start, stop, noted, sets, literals):
     """Fills noted [set]: 1 if a proof of the set has a literal of a choice, 3 if one of these is a trigger, else 0."""
+    (blocks, heads, offsets), (_, tied, triggers) = sets, literals[:3]
     width, zero = blocks.shape[1] - 1, np.uint64(0)
     for number in range(start, stop):
         of_choices, of_triggers = zero, zero
@@ -62,29 +70,27 @@ def note_literals(start, stop, noted, blocks, heads, offsets, tied, triggers):
         noted[number] = 3 if of_triggers else 1 if of_choices else 0
 
 
-@kernel(f"int64 int64 int64[] int64[] bool[] uint8[] {SETS} {SETS} int64[] uint64[] {LITERALS} uint64[]")
-def are_possible(
-    start, stop, a, b, found, noted, blocks, heads, offsets, to_blocks, to_heads, used, costs, tied, literals, triggers
-):
-    """Fills found [pair]: whether the product of two sets has a proof; returns the pair where slots are too short.
+@kernel(f"int64 int64 int64[] int64[] bool[] uint8[] {SETS} {SLOTS} int64[] {LITERALS}")
+def are_possible(start, stop, a, b, possible, noted, sets, slots, used, literals):
+    """Fills possible [pair]: whether the product of two sets has a proof; returns the pair where slots are too short.
 
     noted  [set] see `note_literals`
     """
-    fact, _, _, choice, sizes, _, _, _, _, _ = literals
+    (blocks, heads, offsets), (to_blocks, to_heads, _, _) = sets, slots
     for i in range(start, stop):
         x, y = a[i], b[i]
         # Two that share nothing of choices, or of which neither has a trigger, never contradict each other.
         if ZERO in (x, y) or x == y or noted[x] * noted[y] < 3:
-            found[i] = ZERO not in (x, y)
+            possible[i] = ZERO not in (x, y)
             continue
-        found[i] = False
+        possible[i] = False
         for p in range(offsets[x], offsets[x + 1]):
-            if found[i]:
+            if possible[i]:
                 break
             for q in range(offsets[y], offsets[y + 1]):
-                code = conflict(blocks, heads, p, q, tied, fact, choice, sizes)
+                code = conflict(blocks, heads, p, q, literals)
                 if code == 0:
-                    found[i] = True
+                    possible[i] = True
                     break
                 if code == 1:
                     continue
@@ -93,25 +99,25 @@ def are_possible(
                     used[WANTED_SPAN] = most
                     return i
                 to_heads[0, 0] = 0
-                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, 0, costs, tied, triggers)
-                if not has_choices or resolve_choices(to_blocks, to_heads, 0, costs, tied, literals):
-                    found[i] = True
+                has_choices = unite(blocks, heads, p, q, to_blocks, to_heads, 0, literals)
+                if not has_choices or resolve_choices(to_blocks, to_heads, 0, literals):
+                    possible[i] = True
                     break
     return stop
 
 
 @kernel
-def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers):
-    """`fold` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
+def _fold_narrow(start, stop, candidates, limits, sets, slots, used, literals):
+    """`fold_rows` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
 
     Returns the place in the list of the first row that it leaves to `fold_multi_block`.
     """
-    rows, last, following, a, b, old, tags, news, has_news, changed = given
+    rows, last, following, a, b, old, tags, news, has_news, changed = candidates
     k, is_bounded, has_triggers = limits
     blocks, heads, offsets = sets
-    to_blocks, to_heads, order, is_new = room
+    to_blocks, to_heads, order, is_new = slots
+    costs, tied, triggers = literals[:3]
     width, span, zero = blocks.shape[1] - 1, to_heads[2, 0], np.uint64(0)
-    fact, _, _, choice, sizes, _, _, _, _, _ = literals
     for t in range(start, stop):
         row = rows[t]
         before = tags[row] if row < old else ZERO
@@ -130,12 +136,12 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
         if number >= len(order):
             return t
         # The proofs that there are, each in a slot of its own.
-        place, base, has_place = zero, 0, False
+        position, base, has_position = zero, 0, False
         for j in range(number):
             at = heads[first + j, 0]
-            if heads[first + j + 1, 0] != at + 1 or (has_place and blocks[at, 0] != place):
+            if heads[first + j + 1, 0] != at + 1 or (has_position and blocks[at, 0] != position):
                 return t
-            place, has_place = blocks[at, 0], True
+            position, has_position = blocks[at, 0], True
             for w in range(width):
                 to_blocks[span * j, 1 + w] = blocks[at, 1 + w]
             to_heads[2 * j, 1], order[j], is_new[j] = heads[first + j, 1], j, 0
@@ -170,10 +176,10 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
                 if low > limit or is_one:
                     is_truncated = True
                     break
-                if heads[p + 1, 0] != p_at + 1 or (has_place and blocks[p_at, 0] != place):
+                if heads[p + 1, 0] != p_at + 1 or (has_position and blocks[p_at, 0] != position):
                     return t
-                place, has_place = blocks[p_at, 0], True
-                base = np.int64(place) * width
+                position, has_position = blocks[p_at, 0], True
+                base = np.int64(position) * width
                 for q in range(q_first, q_last):
                     if count == known:
                         if known == len(order):
@@ -190,7 +196,7 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
                         if high > limit:
                             is_truncated = True
                             break
-                        if heads[q + 1, 0] != q_at + 1 or blocks[q_at, 0] != place:
+                        if heads[q + 1, 0] != q_at + 1 or blocks[q_at, 0] != position:
                             return t
                         total += high
                         choices, of_p, of_q, has_choices = zero, zero, zero, False
@@ -207,13 +213,13 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
                             is_truncated = True
                             continue
                         if choices and of_p and of_q:
-                            code = conflict(blocks, heads, p, q, tied, fact, choice, sizes)
+                            code = conflict(blocks, heads, p, q, literals)
                             if code == 1:
                                 continue
                             has_choices = code == 2
                         if has_choices:
-                            to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = place, at + 1, total
-                            if not resolve_choices(to_blocks, to_heads, 2 * slot, costs, tied, literals):
+                            to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = position, at + 1, total
+                            if not resolve_choices(to_blocks, to_heads, 2 * slot, literals):
                                 continue
                             total = to_heads[2 * slot, 1]
                             if to_heads[2 * slot + 1, 0] == at:
@@ -230,14 +236,14 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
                             break
                     if is_there:
                         continue
-                    to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = place, at + 1, total
+                    to_blocks[at, 0], to_heads[2 * slot + 1, 0], to_heads[2 * slot, 1] = position, at + 1, total
                     spot = count
                     while spot > 0:
                         rival = 2 * order[spot - 1]
                         if to_heads[rival, 1] < total:
                             break
                         if to_heads[rival, 1] == total:
-                            to_blocks[to_heads[rival, 0], 0], to_heads[rival + 1, 0] = place, to_heads[rival, 0] + 1
+                            to_blocks[to_heads[rival, 0], 0], to_heads[rival + 1, 0] = position, to_heads[rival, 0] + 1
                             if not is_simpler(to_blocks, to_heads, 2 * slot, rival):
                                 break
                         spot -= 1
@@ -245,24 +251,24 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
                         is_truncated = True
                         continue
                     # Those that contain it go, and their slots are behind the others.
-                    kept = spot
+                    remaining = spot
                     for j in range(spot, count):
                         rival = order[j]
                         for w in range(1, 1 + width):
                             if to_blocks[at, w] & ~to_blocks[span * rival, w]:
-                                order[j], order[kept] = order[kept], rival
-                                kept += 1
+                                order[j], order[remaining] = order[remaining], rival
+                                remaining += 1
                                 break
-                    if count - kept > 1:
+                    if count - remaining > 1:
                         if is_truncated:
                             return t
                         used[LOST] |= number >= k
-                    order[count] = order[kept]
-                    for j in range(kept, spot, -1):
+                    order[count] = order[remaining]
+                    for j in range(remaining, spot, -1):
                         order[j] = order[j - 1]
                     order[spot], is_new[slot] = slot, 1
-                    is_truncated = is_truncated or kept == k
-                    count = min(kept + 1, k)
+                    is_truncated = is_truncated or remaining == k
+                    count = min(remaining + 1, k)
                     limit = to_heads[2 * order[count - 1], 1] if is_bounded and count == k else ENDLESS
         if is_one:
             tags[row], news[row], changed[t], last[row] = ONE, ONE, True, 0
@@ -283,7 +289,7 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
             for j in range(count):
                 slot = order[j]
                 if not only_new or is_new[slot]:
-                    blocks[to_at, 0] = place
+                    blocks[to_at, 0] = position
                     for w in range(1, 1 + width):
                         blocks[to_at, w] = to_blocks[span * slot, w]
                     to, to_at = to + 1, to_at + 1
@@ -298,61 +304,34 @@ def _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, lite
     return stop
 
 
-@kernel(
-    "int64 int64 int64[] int64[] int64[] int64[] int64[] int64 int64[] int64[] bool bool[] int64 bool bool "
-    f"{SETS} {SETS} int64[] int64[] int64[] uint64[] {LITERALS} uint64[]",
-)
-def fold(
-    start,
-    stop,
-    rows,
-    last,
-    following,
-    a,
-    b,
-    old,
-    tags,
-    news,
-    has_news,
-    changed,
-    k,
-    is_bounded,
-    has_triggers,
-    blocks,
-    heads,
-    offsets,
-    to_blocks,
-    to_heads,
-    order,
-    is_new,
-    used,
-    costs,
-    tied,
-    literals,
-    triggers,
-):
+@kernel
+def fold_rows(start, stop, candidates, limits, sets, slots, used, literals):
     """Add the products of a[candidate] and b[candidate] to the sets of the rows [start:stop] that `chain` has listed.
 
+    candidates  rows, last, following, a, b, old, tags, news, has_news, changed; limits: k, is_bounded, has_triggers
     old       rows from here on have no set yet
     news      [row] out: the set of the proofs that a row did not have, if `has_news`
     changed   [row of the list] out: whether the row has other proofs than before
     is_bounded  whether a product costs at least as much as each of its factors: a denied value of a choice costs
               something, and goes where another value is used
-    is_new    [slot] room
 
     Returns the place in the list where room has come to its end.
     """
-    given = rows, last, following, a, b, old, tags, news, has_news, changed
-    limits, sets, room = (k, is_bounded, has_triggers), (blocks, heads, offsets), (to_blocks, to_heads, order, is_new)
     # Rows that are left for the one are mostly followed by others: it goes on with twice as many each time.
     many = 1
     while start < stop:
-        reached = _fold_narrow(start, stop, given, limits, sets, room, used, costs, tied, literals, triggers)
+        reached = _fold_narrow(start, stop, candidates, limits, sets, slots, used, literals)
         if reached == stop:
             return stop
         many = 2 * many if reached == start else 1
         start = min(reached + many, stop)
-        left = fold_multi_block(reached, start, given, limits, sets, room, used, costs, tied, literals, triggers)
+        left = fold_multi_block(reached, start, candidates, limits, sets, slots, used, literals)
         if left < start:
             return left
     return stop
+
+
+@kernel(f"int64 int64 {CANDIDATES} {LIMITS} {SETS} {SLOTS} int64[] {LITERALS}")
+def fold(start, stop, candidates, limits, sets, slots, used, literals):
+    """`fold_rows` for Python."""
+    return fold_rows(start, stop, candidates, limits, sets, slots, used, literals)

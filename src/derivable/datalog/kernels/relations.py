@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from derivable.datalog.kernels.rows import chain_row, enter_row, find_row
 from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import hash_word, mix_word, slot_in, tag_of
 
 # Of a digit that words are sorted by: more of its values would be written to more places at once than stay in cache.
 DIGIT_BITS = 10
+# What a word is multiplied with for its hash, of 32 bits.
+SPREAD = 0x9E3779B1
 
 
 @kernel("int64[,] int64 uint32[] int64[,] int64[] bool")
@@ -22,36 +25,16 @@ def place_rows(log, size, table, rows, ids, appends):
     appends  whether rows that are not there are appended; else their number is -1
     The caller has made room for what is appended: size + rows <= len(log), and the table stays at most half full.
     """
-    slots = len(table) // 2
     width = rows.shape[1]
     for i in range(rows.shape[0]):
-        h = hash_word(rows[i, 0])
-        for c in range(1, width):
-            h = mix_word(h, rows[i, c])
-        tag = tag_of(h)
-        slot = slot_in(h, slots)
-        while True:
-            found = np.int64(table[2 * slot]) - 1
-            if found < 0:
-                ids[i] = -1
-                if appends:
-                    for c in range(width):
-                        log[size, c] = rows[i, c]
-                    table[2 * slot] = size + 1
-                    table[2 * slot + 1] = tag
-                    ids[i] = size
-                    size += 1
-                break
-            if np.int64(table[2 * slot + 1]) == tag:
-                same = True
-                for c in range(width):
-                    if log[found, c] != rows[i, c]:
-                        same = False
-                        break
-                if same:
-                    ids[i] = found
-                    break
-            slot = slot_in(slot + 1, slots)
+        row, slot, tag = find_row(log, table, len(table) // 2, rows, i * width, width)
+        if row < 0 and appends:
+            for c in range(width):
+                log[size, c] = rows[i, c]
+            enter_row(table, slot, size, tag)
+            row = size
+            size += 1
+        ids[i] = row
     return size
 
 
@@ -74,12 +57,7 @@ def rehash_rows(log, size, table):
 def chain_append(log, key_columns, heads, following, start, stop):
     """Enter rows start..stop of the log into a chained hash index over some of its columns, at least one."""
     for i in range(start, stop):
-        h = hash_word(np.int64(log[i, key_columns[0]]))
-        for k in range(1, len(key_columns)):
-            h = mix_word(h, np.int64(log[i, key_columns[k]]))
-        slot = slot_in(h, len(heads))
-        following[i] = heads[slot]
-        heads[slot] = i
+        chain_row(log, log.shape[1], key_columns, len(key_columns), heads, len(heads), following, i)
 
 
 @kernel(
@@ -233,7 +211,7 @@ def filter_words(words, step, blocks, rows, stop, wanted, is_there, bits, number
         first = blocks[block] * rows
         for i in range(first, min(first + rows, stop)):
             numbers[count] = i
-            count += is_there[((np.int64(words[i * step]) * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - bits)]
+            count += is_there[((np.int64(words[i * step]) * SPREAD) & 0xFFFFFFFF) >> (32 - bits)]
     kept = 0
     for k in range(count):
         word = words[numbers[k] * step]

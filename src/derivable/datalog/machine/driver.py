@@ -19,9 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL
+from derivable.datalog.kernels.rows import chain_row, enter_row, find_row
 from derivable.datalog.machine import words as w
 from derivable.device.cpu.built_kernels import kernel
-from derivable.device.cpu.places import call_at, hash_word, load, mix_word, pointer_at, slot_in, store, tag_of
+from derivable.device.cpu.places import call_at, load, pointer_at, store
 
 # The types of the parameters of `run`.
 TYPES = ("int64", "int64[]", "int64[,]", *["int64[]"] * 3, "int64[,]", "int64[]", *["int64[,]"] * 3)
@@ -142,7 +143,7 @@ def take_piece(memory, at):
     if number > 0:
         last = waiting + 2 * (number - 1)
         start, stop = memory[last], memory[last + 1]
-        if stop - start > memory[w.PIECE] and number < memory[w.MOST_WAITING]:
+        if stop - start > memory[w.PIECE] and number < w.MOST_WAITING:
             start = stop - memory[w.PIECE]
             memory[last + 1] = start
         else:
@@ -316,20 +317,14 @@ def _update_index(memory, at):
 @kernel
 def _index_row(memory, at, i):
     """Insert row `i` into a chained index."""
-    keys, heads = pointer_at(memory[at + w.KEYS], np.int64), pointer_at(memory[at + w.HEADS], np.int32)
-    following = pointer_at(memory[at + w.FOLLOWING_ROWS], np.int32)
     width, log = memory[at + w.WIDTH], memory[memory[at + w.OF] + w.LOG]
-    h = np.int64(0)
-    for k in range(memory[at + w.NUM_KEYS]):
-        place = i * width + load(keys, k)
-        if memory[at + w.IS_SHORT] != 0:
-            word = np.int64(load(pointer_at(log, np.int32), place))
-        else:
-            word = load(pointer_at(log, np.int64), place)
-        h = hash_word(word) if k == 0 else mix_word(h, word)
-    slot = slot_in(h, memory[at + w.NUM_HEADS])
-    store(following, i, load(heads, slot))
-    store(heads, slot, np.int32(i))
+    keys, num_keys = pointer_at(memory[at + w.KEYS], np.int64), memory[at + w.NUM_KEYS]
+    heads, num_heads = pointer_at(memory[at + w.HEADS], np.int32), memory[at + w.NUM_HEADS]
+    following = pointer_at(memory[at + w.FOLLOWING_ROWS], np.int32)
+    if memory[at + w.IS_SHORT] != 0:
+        chain_row(pointer_at(log, np.int32), width, keys, num_keys, heads, num_heads, following, i)
+    else:
+        chain_row(pointer_at(log, np.int64), width, keys, num_keys, heads, num_heads, following, i)
 
 
 @kernel
@@ -416,27 +411,13 @@ def _insert_facts(address, memory, tables, control):
 
 @kernel
 def _insert(memory, at):
-    """Have the row that the log has behind those of a table, if that is a new one; returns its number.
-
-    See `relations.place_rows`.
-    """
-    size, width, num_slots = memory[at + w.SIZE], memory[at + w.ROW_WIDTH], memory[at + w.HASH_SLOTS]
+    """Have the row that the log has behind those of a table, if that is a new one; returns its number."""
+    size, width = memory[at + w.SIZE], memory[at + w.ROW_WIDTH]
     log, slots = pointer_at(memory[at + w.LOG], np.int64), pointer_at(memory[at + w.HASH], np.uint32)
-    h = hash_word(load(log, size * width))
-    for c in range(1, width):
-        h = mix_word(h, load(log, size * width + c))
-    tag, slot = tag_of(h), slot_in(h, num_slots)
-    while load(slots, 2 * slot) != 0:
-        if np.int64(load(slots, 2 * slot + 1)) == tag:
-            row = np.int64(load(slots, 2 * slot)) - 1
-            is_same = True
-            for c in range(width):
-                is_same &= load(log, row * width + c) == load(log, size * width + c)
-            if is_same:
-                return row
-        slot = slot_in(slot + 1, num_slots)
-    store(slots, 2 * slot, np.uint32(size + 1))
-    store(slots, 2 * slot + 1, np.uint32(tag))
+    row, slot, tag = find_row(log, slots, memory[at + w.HASH_SLOTS], log, size * width, width)
+    if row >= 0:
+        return row
+    enter_row(slots, slot, size, tag)
     memory[at + w.SIZE] = size + 1
     return size
 

@@ -290,7 +290,7 @@ class Proofs(Merge):
         self.num_factors, self.with_news, self.k = num_factors, with_news, 1
         self.store: ProofStore | None = None
         # Room for two sets and their product, and how many sets are noted.
-        self.pair = np.zeros(4, np.int64)
+        self.pair = np.zeros(8, np.int64)
 
     def attach(self, machine: Machine) -> None:
         machine.have_parts(self.num_factors)
@@ -352,12 +352,11 @@ class Proofs(Merge):
     def call(self, machine: Machine) -> int:
         store = self.store
         assert store is not None
-        costs, tied, literals = store.known
-        settings = self.num_factors, store.k, not store.literals.denies_values, store.literals.has_triggers
+        limits = store.k, not store.literals.denies_values, store.literals.has_triggers
         # More of the sets may have literals of choices by now.
-        self.pair[3] = 0
+        self.pair[6] = 0
         noted = empty(len(store.offsets) if store.literals.has_triggers else 0, np.uint8)
-        sets = *store.sets, *store.made, *store.slots, store.used
         return machine.call(
-            proof_driver.run_proofs, *settings, self.pair, noted, *sets, costs, tied, *literals, store.literals.triggers
+            *(proof_driver.run_proofs, self.num_factors, limits, self.pair, noted),
+            *(store.sets, store.slots, store.used, store.known),
         )

@@ -52,9 +52,9 @@ class Recursion:
         self.looks_again = False
         # Rows of a part of a rule are none of the program.
         self.sizes_at = machine.bases[[name in executor.ram.relations for name in machine.names]] + w.SIZE
-        machine.memory[[w.PIECE, w.MOST_WAITING]] = policy().piece_rows, policy().most_waiting
+        machine.memory[w.PIECE] = policy().piece_rows
         for at in machine.bases_of_tables if in_pieces else ():
-            waiting = machine.allocate(2 * policy().most_waiting)
+            waiting = machine.allocate(2 * w.MOST_WAITING)
             machine.memory[at + w.WAITING] = waiting
 
     def handlers(self) -> Handlers:

@@ -14,8 +14,9 @@ INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, SHORTCUT, MERGE, PROOFS_FULL, PLAN_AGA
 # The first words. Candidates and rows of drivers before a pause; the same for kernels that make none, without end; of
 # tables with tags the number of the next round, in which rows become recent, and of the last one in which stable ones
 # have: rounds are numbered through all runs of a memory. And the rows that become recent at once where they do so in
-# pieces, and how many pieces may wait.
-LEFT, ENDLESS, NEXT_ROUND, BOUND, PIECE, MOST_WAITING, FIRST_FREE = range(7)
+# pieces, of which so many may wait.
+LEFT, ENDLESS, NEXT_ROUND, BOUND, PIECE, FIRST_FREE = range(6)
+MOST_WAITING = 32
 
 # A table. Rows from START to STOP are recent, those below STABLE and VISIBLE are read as that.
 START, STOP, SIZE, STABLE, VISIBLE, ROW_WIDTH = range(6)

@@ -66,9 +66,8 @@ class Policy:
     shared_rows: int = 1 << 17
     # Plans, or combinations of relations with news, that are remembered.
     most_plans: int = 1 << 12
-    # Rows of a recursion that become recent at once, the last ones first, and pieces of them that may wait.
+    # Rows of a recursion that become recent at once, the last ones first.
     piece_rows: int = 1 << 12
-    most_waiting: int = 1 << 5
 
     # Tables: from which one has sets by prefix, or a layer when it is finished (051), and its candidates are sorted.
     set_rows: int = 1 << 12

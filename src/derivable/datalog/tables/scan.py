@@ -156,7 +156,7 @@ def _filtered(column: np.ndarray, count: int, wanted: np.ndarray, blocks: np.nda
     """The positions of those of the first words of a column that are wanted, which are few and in order."""
     bits = min(MOST_BITS, max(LEAST_BITS, MORE_BITS + len(wanted).bit_length()))
     is_there = np.zeros(1 << bits, np.uint8)
-    is_there[(wanted * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - bits)] = 1
+    is_there[(wanted * kernels.SPREAD & 0xFFFFFFFF) >> (32 - bits)] = 1
     step, gap = divmod(column.strides[0], column.itemsize)
     if column.dtype not in (np.int32, np.int64) or step < 1 or gap or not column.flags.aligned:
         column, step = column.astype(np.int64), 1

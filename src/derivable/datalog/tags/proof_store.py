@@ -6,7 +6,7 @@ probable proofs those of fewer literals come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from derivable.core.interrupts import sigint_deferred
 from derivable.core.progress import NEVER
 from derivable.datalog.kernels import proof_chances, proof_fold
 from derivable.datalog.kernels import proofs as kernels
-from derivable.datalog.kernels.proofs import IMPOSSIBLE, LONG, ONE, SCALE, ZERO
+from derivable.datalog.kernels.proofs import IMPOSSIBLE, MOST, ONE, SCALE, ZERO
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.random_facts import RandomFacts
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
@@ -23,7 +23,6 @@ from derivable.device.cpu.memory import empty, longer, next_length, zeros
 Proof = tuple[int, ...]
 # Pairs of sets between two looks at the clock, and the proofs of a part of a long set: `MOST` of two of them.
 LOOKS, PIECE = 1 << 14, 1 << 6
-ALL = 1 << 60
 # Words of the widest block, and of blocks among more literals: those of a sample of a batch lie in one or two of them.
 WIDEST, SPARSE = 16, 4
 # Literals for which room is made at once.
@@ -163,8 +162,8 @@ class Literals:
         self.num_groups = len(groups)
         facts = np.arange(self.num_facts, self.num_facts + len(variables))
         self.num_facts += len(variables)
-        given = self.facts.probabilities
-        chances = np.array([given[v] for v in variables.tolist()], np.float64)
+        probabilities = self.facts.probabilities
+        chances = np.array([probabilities[v] for v in variables.tolist()], np.float64)
         self.variable[facts], self.choice[facts], self.chances[facts] = variables, self.owner[variables], chances
         made = self._new(facts, facts, _costs(chances))
         self.of[variables] = made
@@ -215,14 +214,14 @@ class ProofStore:
         self.used = np.array([2, 1, 0, 0, 0, 0, 0, 0])
         self.single = np.empty(0, np.int64)
         self.notes: tuple[np.ndarray, int, Any] = np.empty(0, np.uint8), 0, None
-        self._make_scratch(16, 64)
+        self._make_slots(SLOTS)
 
     def copy(self, facts: RandomFacts) -> ProofStore:
         made = ProofStore(facts, self.k, self.widest)
         made.__dict__.update({n: v.copy() if isinstance(v, np.ndarray) else v for n, v in self.__dict__.items()})
         made.facts, made.deadline, made.literals = facts, NEVER, self.literals.copy(facts)
         made.notes = made.notes[0][:0], 0, None
-        made._make_scratch(16, 64)
+        made._make_slots(SLOTS)
         return made
 
     @property
@@ -235,8 +234,9 @@ class ProofStore:
         return self.blocks, self.heads, self.offsets
 
     @property
-    def known(self) -> tuple[Any, ...]:
-        return self.literals.costs, self.literals.tied, self.literals.rest
+    def known(self) -> tuple[np.ndarray, ...]:
+        literals = self.literals
+        return literals.costs, literals.tied, literals.triggers, *literals.rest
 
     # Facts
 
@@ -247,13 +247,13 @@ class ProofStore:
             grown = np.full(next_length(len(self.single), top), -1)
             grown[: len(self.single)] = self.single
             self.single = grown
-        found = self.single[variables]
-        if (found < 0).any():
-            fresh = variables[found < 0]
+        tags = self.single[variables]
+        if (tags < 0).any():
+            fresh = variables[tags < 0]
             # Facts that are loaded are in order mostly.
             self._enter(fresh if (fresh[1:] > fresh[:-1]).all() else np.unique(fresh))
-            found = self.single[variables]
-        return found
+            tags = self.single[variables]
+        return tags
 
     def singles_of(self, parts: Sequence[np.ndarray]) -> np.ndarray:
         """The same of the random facts [fact] of several columns, one after the other, without those below zero."""
@@ -269,18 +269,26 @@ class ProofStore:
         """Make the sets of the proofs that are new facts."""
         literals, count = self.literals.enter(fresh), len(fresh)
         self._widen()
-        self._make_room(count, count, count)
+        self.single[fresh] = self._sets_of(literals, self.literals.costs[literals], np.ones(count, np.int64))
+
+    def _sets_of(self, literals: np.ndarray, costs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """New sets [set] of so many proofs each, which are one literal each, set after set and best first."""
+        count, is_some = len(literals), sizes > 0
+        self._make_room(int(is_some.sum()), count, count)
         number, row, block = self.used[:3].tolist()
         blocks = self.blocks[block : block + count]
         blocks[:] = 0
         blocks[:, 0] = literals // (64 * self.width)
         bits = np.uint64(1) << (literals % 64).astype(np.uint64)
         blocks[np.arange(count), 1 + literals // 64 % self.width] = bits
-        self.heads[row : row + count, 1] = self.literals.costs[literals]
+        self.heads[row : row + count, 1] = costs
         self.heads[row + 1 : row + count + 1, 0] = np.arange(block + 1, block + count + 1)
-        self.offsets[number + 1 : number + count + 1] = np.arange(row + 1, row + count + 1)
-        self.used[:3] += count
-        self.single[fresh] = np.arange(number, number + count)
+        ends = row + np.cumsum(sizes[is_some])
+        self.offsets[number + 1 : number + len(ends) + 1] = ends
+        self.used[:3] += len(ends), count, count
+        tags = np.full(len(sizes), ZERO)
+        tags[is_some] = number + np.arange(len(ends))
+        return tags
 
     def _widen(self) -> None:
         """Have one block for all literals, or once these are many, blocks of `SPARSE` words."""
@@ -305,7 +313,7 @@ class ProofStore:
             rows = int(self.used[1]) + 1
             self.heads[:rows, 0] = before[self.heads[:rows, 0]]
             self.used[2] = len(block)
-        self._make_scratch(16, 64)
+        self._make_slots(SLOTS)
 
     # Operations on columns
 
@@ -318,33 +326,12 @@ class ProofStore:
         if blocks + num_blocks > len(self.blocks):
             self.blocks = longer(self.blocks, next_length(len(self.blocks), blocks + num_blocks), blocks)
 
-    def _make_scratch(self, num_rows: int, num_blocks: int) -> None:
-        made = empty((num_blocks, 1 + self.width), np.uint64), empty((num_rows + 1, 2), np.int64)
-        self.made = *made, empty(num_rows + 1, np.int64), empty(num_rows + 1, np.int64)
-        self._make_slots(SLOTS, max(1, min(2, -(-self.widest // self.width))))
-
-    def _make_slots(self, number: int, span: int) -> None:
+    def _make_slots(self, number: int, span: int = 0) -> None:
         """Have room for these numbers of proofs and of blocks of each; see `kernels.proof_fold`."""
+        span = span or max(1, min(2, -(-self.widest // self.width)))
         starts = zeros((2 * number, 2), np.int64)
         starts[::2, 0] = span * np.arange(number)
         self.slots = empty((number * span, 1 + self.width), np.uint64), starts, *empty((2, number), np.int64)
-
-    def _run(self, count: int, step: Callable[[int, int], int]) -> None:
-        """Have a kernel go through a column, piece by piece, with room where it has come to an end."""
-        start = 0
-        while start < count:
-            self.deadline.remaining()
-            stop = min(start + LOOKS, count)
-            self._make_room(stop - start, stop - start, stop - start)
-            reached = step(start, stop)
-            if reached < stop:
-                num_rows, num_blocks = self.used[3:5].tolist()
-                left = stop - reached
-                self._make_room(left, num_rows + left, num_blocks + left)
-                blocks, heads, *_ = self.made
-                if num_rows >= len(heads) or num_blocks > len(blocks):
-                    self._make_scratch(2 * max(num_rows, len(heads)), 2 * max(num_blocks, len(blocks)))
-            start = reached
 
     def times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Products; a pair that stands several times in a row is multiplied once."""
@@ -358,30 +345,29 @@ class ProofStore:
         return self._distinct_times(a, b)
 
     def _distinct_times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        found = self._times(a, b)
-        if self.k > 1:
-            for i in np.flatnonzero(found == LONG).tolist():
-                found[i] = self._long_times(int(a[i]), int(b[i]))
-        return found
+        products = np.full(len(a), ZERO)
+        is_long = (self.number_of(a) * self.number_of(b) > MOST) & (a != b) & (self.k > 1)
+        pairs = np.flatnonzero(~is_long)
+        self._add(products, pairs, a[pairs], b[pairs], 0)
+        for i in np.flatnonzero(is_long).tolist():
+            products[i] = self._long_times(int(a[i]), int(b[i]))
+        return products
 
-    def _times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        a, b, found = np.ascontiguousarray(a), np.ascontiguousarray(b), np.empty(len(a), np.int64)
-
-        def step(start: int, stop: int) -> int:
-            return kernels.multiply(
-                start, stop, a, b, found, self.k, *self.sets, *self.made, self.used, *self.known, self.literals.triggers
-            )
-
-        self._run(len(a), step)
-        return found
+    def _add(self, tags: np.ndarray, rows: np.ndarray, a: np.ndarray, b: np.ndarray, old: int) -> None:
+        """Add the products of pairs of sets [pair] to the tags of rows, of which those from `old` on have none."""
+        last, (listed, following) = zeros(len(tags), np.int64), empty((2, len(rows)), np.int64)
+        listed = listed[: proof_fold.chain(rows, last, following, listed)]
+        # All candidates are there: nothing is derived again.
+        lost = self.used[proof_fold.LOST]
+        self.fold((listed, last, following), np.ascontiguousarray(a), np.ascontiguousarray(b), old, tags, None)
+        self.used[proof_fold.LOST] = lost
 
     def _long_times(self, a: int, b: int) -> int:
         """The product of sets of many proofs: the sum of the products of their parts."""
         total = np.array([ZERO])
         for x in self._parts(a):
             for y in self._parts(b):
-                part = self._times(np.array([x]), np.array([y]))
-                total = self.plus(total, part)
+                self._add(total, np.array([0]), np.array([x]), np.array([y]), 1)
         return int(total[0])
 
     def _parts(self, tag: int) -> Iterator[int]:
@@ -400,15 +386,13 @@ class ProofStore:
             yield number
 
     def reduce(self, tags: np.ndarray, segments: np.ndarray) -> np.ndarray:
-        """The sums [segment]; segments are not empty."""
-        tags, segments = np.ascontiguousarray(tags), np.ascontiguousarray(segments)
-        found = np.empty(len(segments) - 1, np.int64)
-
-        def step(start: int, stop: int) -> int:
-            return kernels.add(start, stop, tags, segments, found, self.k, *self.sets, *self.made, self.used)
-
-        self._run(len(found), step)
-        return found
+        """The sums [segment]; segments are not empty. One that says nothing more than its first set is that set."""
+        sums, lengths = tags[segments[:-1]], np.diff(segments)
+        others = np.ones(len(tags), bool)
+        others[segments[:-1]] = False
+        rows = np.repeat(np.arange(len(sums)), lengths - 1)
+        self._add(sums, rows, tags[others], np.full(len(rows), ONE), len(sums))
+        return sums
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Sums that say nothing more than `a` are `a`."""
@@ -421,19 +405,17 @@ class ProofStore:
                 return None
             return a != ZERO if b is None else (a != ZERO) & (b != ZERO)
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-        found, noted = empty(len(a), bool), self._noted()
+        possible, noted = empty(len(a), bool), self._noted()
         start = 0
         while start < len(a):
             self.deadline.remaining()
             stop = min(start + LOOKS, len(a))
             start = proof_fold.are_possible(
-                *(start, stop, a, b, found, noted, *self.sets, *self.slots[:2], self.used, *self.known),
-                self.literals.triggers,
+                start, stop, a, b, possible, noted, self.sets, self.slots, self.used, self.known
             )
             if start < stop:
-                self._make_slots(len(self.slots[2]), 2 * int(self.used[5]))
-                self.used[5] = 0
-        return None if found.all() else found
+                self.make_wanted_room()
+        return None if possible.all() else possible
 
     def _noted(self) -> np.ndarray:
         """See `kernels.proof_fold.note_literals`; sets stay what they are until more literals are in choices."""
@@ -443,7 +425,7 @@ class ProofStore:
             done = 0
         if number > len(noted):
             noted = longer(noted, next_length(len(noted), number), done)
-        proof_fold.note_literals(done, number, noted, *self.sets, self.literals.tied, triggers)
+        proof_fold.note_literals(done, number, noted, self.sets, self.known)
         self.notes = noted, number, triggers
         return noted
 
@@ -454,26 +436,13 @@ class ProofStore:
 
         Returns which of the listed rows have other proofs now.
         """
-        listed, last, following = rows
-        changed, start = empty(len(listed), bool), 0
-        while start < len(listed):
+        changed, start = empty(len(rows[0]), bool), 0
+        candidates = *rows, a, b, old, tags, tags if news is None else news, news is not None, changed
+        limits = self.k, not self.literals.denies_values, self.literals.has_triggers
+        while start < len(changed):
             self.deadline.remaining()
-            stop = min(start + LOOKS, len(listed))
-            start = proof_fold.fold(
-                *(start, stop, listed, last, following, a, b, old, tags, tags if news is None else news),
-                *(
-                    news is not None,
-                    changed,
-                    self.k,
-                    not self.literals.denies_values,
-                    self.literals.has_triggers,
-                    *self.sets,
-                    *self.slots,
-                    self.used,
-                    *self.known,
-                ),
-                self.literals.triggers,
-            )
+            stop = min(start + LOOKS, len(changed))
+            start = proof_fold.fold(start, stop, candidates, limits, self.sets, self.slots, self.used, self.known)
             if start < stop:
                 self.make_wanted_room(stop - start)
         return changed
@@ -486,8 +455,6 @@ class ProofStore:
         if span or slots:
             there = len(self.slots[2])
             self._make_slots(max(there, 2 * slots), max(len(self.slots[0]) // there, 2 * span))
-        elif num_rows >= len(self.made[1]) or num_blocks > len(self.made[0]):
-            self._make_scratch(2 * max(num_rows, len(self.made[1])), 2 * max(num_blocks, len(self.made[0])))
 
     def deny(self, variables: np.ndarray) -> None:
         """Have literals that deny these random facts, in the order of those that use them: which of equally probable
@@ -508,18 +475,25 @@ class ProofStore:
         for proof in range(int(numbers.max(initial=0))):
             rows = np.flatnonzero(numbers > proof)
             # Of those that are to be multiplied some may contradict what they are multiplied with.
-            denied = self._denied(tags[rows], proof, self.k if proof == 0 else ALL)
-            result[rows] = denied if proof == 0 else self.times(result[rows], denied)
+            denied = self._denied(self.offsets[tags[rows]] + proof, None if proof else self.k)
+            result[rows] = self.times(result[rows], denied) if proof else denied
         return result[where.reshape(-1)]
 
-    def _denied(self, tags: np.ndarray, proof: int, k: int) -> np.ndarray:
-        found = np.empty(len(tags), np.int64)
-
-        def step(start: int, stop: int) -> int:
-            return kernels.deny(start, stop, tags, proof, found, k, *self.sets, *self.made, self.used, *self.known)
-
-        self._run(len(tags), step)
-        return found
+    def _denied(self, proofs: np.ndarray, k: int | None) -> np.ndarray:
+        """For each proof, given by its row, the set of the k best proofs that deny one of its literals, or of all."""
+        of, literals = self.literals, self._literals_of(proofs)
+        number, denied = literals[0], of.opposite[literals[1]]
+        facts = of.fact[denied]
+        values = np.where(facts < 0, ~facts, facts)
+        # Denied values of choices have no costs yet, and that of a choice of one value is impossible.
+        sizes = np.where(facts < 0, of.sizes[of.choice[values]], 0)
+        costs = np.where(sizes > 0, _costs(1.0 - of.chances[values]), of.costs[denied])
+        order = np.lexsort((denied, costs, number))
+        order = order[sizes[order] != 1]
+        counts = np.bincount(number[order], minlength=len(proofs))
+        if k is not None:
+            order, counts = order[within(counts) < k], np.minimum(counts, k)
+        return self._sets_of(denied[order], costs[order], counts)
 
     # The proofs of sets
 
@@ -531,11 +505,15 @@ class ProofStore:
         """(number of the row, literal) of each literal of the proofs of sets, one set after the other."""
         count = self.number_of(tags)
         rows = np.repeat(self.offsets[tags], count) + within(count)
+        return self._literals_of(rows)
+
+    def _literals_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same of rows."""
         length = self.heads[rows + 1, 0] - self.heads[rows, 0]
         words = self.blocks[np.repeat(self.heads[rows, 0], length) + within(length), 1:]
-        found = empty((2, int(np.bitwise_count(words).sum())), np.int64)
-        kernels.list_literals(rows, self.blocks, self.heads, found)
-        return found[0], found[1]
+        listed = empty((2, int(np.bitwise_count(words).sum())), np.int64)
+        kernels.list_literals(rows, self.blocks, self.heads, listed)
+        return listed[0], listed[1]
 
     def proofs_of(self, tag: int) -> list[Proof]:
         """The proofs of a set, each as signed random facts from 1 on."""
@@ -545,15 +523,15 @@ class ProofStore:
 
     def chances_of(self, tags: np.ndarray) -> np.ndarray:
         """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room."""
-        found, room = np.empty(len(tags)), len(self.literals.fact)
+        chances, room = np.empty(len(tags)), len(self.literals.fact)
         listed = [empty(room, dtype) for dtype in (np.int64, np.int64, np.uint64, np.uint64, np.int64, np.uint64)]
         states = zeros(4 * STATES, np.int64), empty((2, STATES), np.uint64), empty((2, STATES), np.float64)
         diagram = *listed, *states, empty(STATES, np.int64)
         for start in range(0, len(tags), LOOKS // 16):
             self.deadline.remaining()
             part = slice(start, start + LOOKS // 16)
-            proof_chances.chances_of(tags[part], found[part], *self.sets, *self.known[1:], diagram)
-        return found
+            proof_chances.chances_of(tags[part], chances[part], self.sets, self.known, diagram)
+        return chances
 
 
 def _costs(chances: np.ndarray) -> np.ndarray:
