@@ -131,6 +131,24 @@ def test_times_are_those_of_no_time_zone():
         sail().conf.set(zone, before)
 
 
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64", "u8", "u32", "u64", "usize"])
+@pytest.mark.filterwarnings("ignore::derivable.DerivableWarning")
+def test_arithmetic(kind):
+    """Sums stay at the bounds of their type, products wrap, up to what the engine has."""
+    bits = 64 if kind == "usize" else int(kind[1:])
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "i" else (0, min(1 << bits, 1 << 63) - 1)
+    values = sorted({low, low + 1, 0, 1, 3, high - 1, high})
+    operators = "+-*" if kind in ("i8", "i16", "i32") else "+-"
+    pairs = [(x, y) for x in values for y in values if kind[0] == "i" or bits < 64 or x + y <= high]
+    for operator in operators:
+        program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p(x, y, x {operator} y) = e(x, y) query p")
+        assert in_rounds(program, {"e": pairs}, "unit") == {"p": dict.fromkeys(program.run({"e": pairs})["p"], True)}
+    program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p(x, y, x + y) = e(x, y) query p")
+    if kind in ("u64", "usize"):
+        with pytest.raises(dv.DerivableError, match="beyond 64 bits"):
+            in_rounds(program, {"e": [(high, 1)]}, "unit")
+
+
 def test_longest_paths():
     """max_plus of tags up to 0, as larger ones could grow for ever."""
     program = dv.Program(SAME)

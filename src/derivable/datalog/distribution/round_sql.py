@@ -267,11 +267,31 @@ class Query:
             return f"({parts[0]} {_CONNECTIVES[e.operator]} {parts[1]})"
         if e.operator == "!" and e.type.family == "bool":
             return f"(NOT {parts[0]})"
-        if e.operator in ("+", "-") and e.type.is_integer and e.type.bits <= 32 and len(parts) == 2:
-            # Sums of integers stay at the bounds of their type.
-            low, high = e.type.limits
-            return f"least(greatest(CAST({parts[0]} AS BIGINT) {e.operator} CAST({parts[1]} AS BIGINT), {low}), {high})"
+        if e.operator in ("+", "-", "*") and e.type.is_integer and len(parts) == 2:
+            arithmetic = _arithmetic(e.operator, e.type, *parts)
+            if arithmetic is not None:
+                return arithmetic
         raise RefusedError(f"`{e.operator}` of {', '.join(map(str, types))} is not the one of the engine")
+
+
+def _arithmetic(operator: str, t: ValueType, left: str, right: str) -> str | None:
+    """Sums and differences, which stay at the bounds of their type, and products, which wrap; None for what no type of
+    the engine holds."""
+    low, high = t.limits
+    narrow = f"(CAST({left} AS BIGINT) {operator} CAST({right} AS BIGINT)"
+    if operator == "*":
+        # Of 32 bits without a sign they are beyond 64 with one.
+        return f"(pmod({narrow}) - ({low}), {high - low + 1}) + ({low}))" if -low + high < 1 << 32 and low else None
+    if t.bits <= 32:
+        return f"least(greatest({narrow}), {low}), {high})"
+    if t.bits > 64:
+        return None
+    least, most = (f"CAST('{bound}' AS DECIMAL(19,0))" for bound in (low, (1 << 63) - 1))
+    wide = f"greatest(CAST({left} AS DECIMAL(19,0)) {operator} CAST({right} AS DECIMAL(19,0)), {least})"
+    if t.family == "signed":
+        return f"CAST(least({wide}, {most}) AS BIGINT)"
+    error = "raise_error('an integer is beyond 64 bits with a sign, which the engine has')"
+    return f"CASE WHEN {wide} > {most} THEN {error} ELSE CAST({wide} AS BIGINT) END"
 
 
 def _is_ordered(t: ValueType) -> bool:
