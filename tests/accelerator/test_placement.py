@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_said(tmp_path):
         ("processing_element", {}, 125e6, {"multipliers": 1}),
         ("lane", {}, 118e6, {"multipliers": 6, "blocks of memory": 4}),
         # A minute of processor time.
-        pytest.param("controller", {"PROGRAM": 256}, 60e6, {"blocks of memory": 16}, marks=pytest.mark.slow),
+        pytest.param("controller", {"PROGRAM": 256}, 95e6, {"blocks of memory": 16}, marks=pytest.mark.slow),
     ],
 )
 def test_modules_of_the_package(module, values, least, cells):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.accelerator.hardware import elaboration, placement
+from derivable.accelerator.hardware import elaboration, kit, placement
 from derivable.accelerator.hardware.placement import Placement
 from derivable.accelerator.hardware.resources import Device
 from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
@@ -124,6 +125,12 @@ def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip
     """Run a design on inputs; see `Design.simulate`."""
     given, passes = arrays(made, inputs)
     return run(made.lower(passes), given, backend, off_chip)
+
+
+def write_kit(made: Design, directory: str | Path, inputs: Any) -> Path:
+    """Write the kit of a design for inputs; see `Design.write_kit`."""
+    given, passes = arrays(made, inputs)
+    return kit.write(made.lower(passes), directory, given)
 
 
 def arrays(made: Design, inputs: Any) -> tuple[dict[str, np.ndarray], int]:

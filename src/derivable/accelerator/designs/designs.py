@@ -246,6 +246,17 @@ class Design:
 
         return place(self, self.device if on is None else find_device(on), module, seed, time_limit)
 
+    def write_kit(self, directory: str | Path, inputs: Any) -> Path:
+        """Write the hardware with a program, inputs and expected outputs; `make -C FOLDER test` runs and compares them.
+
+        inputs  of the model, as `simulate` takes them
+
+        Returns the folder. Raises what `lowered` and `simulate` raise, and DerivableError if it cannot be written.
+        """
+        from derivable.accelerator.designs.deployment import write_kit
+
+        return write_kit(self, directory, inputs)
+
     def save(self, directory: str | Path) -> None:
         """Write `design.yaml`, and the constants and scales beside it; `load` reads them.
 

@@ -2,7 +2,8 @@
 // Verilator, cycle by cycle, without its refusals at random. Not for synthesis.
 //
 // Files, in the folder in which it runs: program.hex and far.hex are read; events.txt (cycle, unit, is done),
-// counters.txt (cycles, busy of five units, waits of three) and far.out are written; or failed.txt, with why.
+// counters.txt (cycles, busy of five units, waits of three) and far.out are written; or failed.txt, with why. With CYCLES
+// the memory afterwards is compared with expected.hex, as far as compared.hex says, and the cycles with that number.
 module device_bench #(
     parameter int H = 8,
     parameter int W = 8,
@@ -20,7 +21,8 @@ module device_bench #(
     parameter int FAR_LINES = 1,       // that are in far.hex
     parameter int LATENCY = 16,
     parameter int INTERVAL = 1,
-    parameter int MOST_CYCLES = 0      // 0: any number
+    parameter int MOST_CYCLES = 0,     // 0: any number
+    parameter int CYCLES = 0           // 0: nothing is compared
 );
   localparam int DEPTH = 4096;  // bursts, lines and answers that may be under way
 
@@ -54,6 +56,7 @@ module device_bench #(
 
   reg [31:0] words[0:PROGRAM_WORDS-1];
   reg [8*L-1:0] far[0:FAR_LINES-1];
+  reg [8*L-1:0] expected[0:FAR_LINES-1], compared[0:FAR_LINES-1];
 
   // Bursts asked for, the line each is at and how many are left; lines that have come; answers that are due.
   integer read_line[0:DEPTH-1], read_left[0:DEPTH-1], read_due[0:DEPTH-1], read_head = 0, read_tail = 0;
@@ -181,6 +184,15 @@ module device_bench #(
     $fclose(out);
     $fclose(counters);
     $fclose(events);
+    if (CYCLES != 0) begin
+      $readmemh("expected.hex", expected);
+      $readmemh("compared.hex", compared);
+      read_register(8'h20);
+      if (value !== CYCLES) fail("the program takes another number of cycles");
+      for (i = 0; i < FAR_LINES; i = i + 1)
+        if (((far[i] ^ expected[i]) & compared[i]) !== 0) fail("an output differs");
+      $display("passed: %0d lines of memory, %0d cycles", FAR_LINES, value);
+    end
     $finish;
   end
 endmodule
