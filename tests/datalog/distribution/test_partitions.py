@@ -62,6 +62,17 @@ def test_random_facts_are_the_same_in_both_places():
     assert partitions["back"] == pytest.approx({(0,): 1 - 0.5 * 0.75, (1,): 0.25}, abs=1e-12)
 
 
+@pytest.mark.parametrize("query", ["query p", "query p query e"])
+def test_files_that_the_program_names_are_refused(query, tmp_path):
+    """Also where the relation is an output, which had no rows."""
+    path = tmp_path / "e.csv"
+    path.write_text("0\n")
+    program = dv.Program(f'@file("{path}") type e(x: usize) rel p(x) = e(x) {query}')
+    assert list(program.run()["p"]) == [(0,)]
+    with pytest.raises(dv.DerivableError, match="partitions do not read the file of `e`"):
+        program.run(spill=tmp_path / "runs")
+
+
 def test_texts_have_owners():
     program = dv.Program(
         "type edge(String, String) rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), edge(y, z)"

@@ -112,9 +112,9 @@ def _check(rules: r.Rules) -> None:
             if t.family in ("entity", "tensor"):
                 what = "terms" if t.family == "entity" else "tensors"
                 rules.error(UnsupportedError, f"`{name}` has {what}, which are not sent to partitions", relation.span)
-        if any(attribute.name == "file" for attribute in relation.attributes) and name not in rules.outputs:
-            hint = f"give the path to `run`: facts={{{name!r}: Path(...)}}"
-            rules.error(UnsupportedError, f"the file of `{name}` is not on other machines", relation.span, hint)
+        if any(attribute.name == "file" for attribute in relation.attributes):
+            hint = f"leave out `@file`, and give the path to `run`: facts={{{name!r}: Path(...)}}"
+            rules.error(UnsupportedError, f"partitions do not read the file of `{name}`", relation.span, hint)
     for rule in rules.rules:
         if isinstance(rule, r.AggregateRule) and rule.operator in DRAWING:
             hint = "leave out the engine"
