@@ -88,6 +88,10 @@ def transitive_relations(program: r.Rules) -> frozenset[str]:
         name
         for name in candidates
         if component[name] not in broken
+        and not any(
+            component[rule.relation] == component[name] and transitive(rule) is None and _reads_twice(rule, name)
+            for rule in program.rules
+        )
         and (
             sum(place == component[name] for place in component.values()) > 1
             or _has_other_steps([rule for rule in rules[name] if transitive(rule) is None])
@@ -104,6 +108,12 @@ def linear(program: r.Rules, names: Collection[str]) -> r.Rules:
 
 def _is_plain(relation: r.Relation) -> bool:
     return relation.lattice is None and relation.keys is None and relation.demand is None
+
+
+def _reads_twice(rule: r.Rule, name: str) -> bool:
+    """Whether a rule joins the rows of a relation with each other: linear recursions take more rounds, in each of which
+    such a join has few rows and goes through the large relation again, which costs what the transitive rule saves."""
+    return isinstance(rule, r.Clause) and sum(isinstance(one, r.Atom) and one.relation == name for one in rule.body) > 1
 
 
 def _has_other_steps(rules: list[r.Rule]) -> bool:
