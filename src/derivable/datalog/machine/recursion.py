@@ -156,6 +156,8 @@ class Recursion:
             machine.merge.read_rows(machine, table)
         if machine.bind(number):
             return True
+        # An operator over columns costs the same for few rows as for some thousands.
+        machine.memory[w.PIECE] = policy().chunk
         began, before, sizes = perf_counter(), machine.tables[target].size, self.sizes_now()
         self.pass_rounds()
         if machine.merge.has_tags:
