@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
@@ -89,6 +89,7 @@ def written(folder, types, rows, tags, names, ending, header):
     few=st.sampled_from([0, 1 << 16]),
     header=st.booleans(),
 )
+@example(relation=([], [()], None), ending=".csv", names=None, few=0, header=False)
 def test_what_is_written_is_read_by_every_door(tmp_path_factory, relation, ending, names, few, header):
     types, rows, tags = relation
     folder = tmp_path_factory.mktemp("out")

@@ -214,7 +214,7 @@ def _is_probable(found: list[str], target: Target, file: FileText) -> bool:
     """Whether words over columns of texts are probably names: no other line has one of them, and all lines below are
     of other letters, or have values in common."""
     is_plain = len(found) == len(target.types) and all(t.family == "text" for t in target.types)
-    if not is_plain or min(map(len, found)) < 2:
+    if not is_plain or min(map(len, found), default=0) < 2:
         return False
     rows = [[field.strip('"') for field in row] for row in file.below if len(row) == len(found)]
     if len(rows) < _FEW_ROWS or file.has_again(found):
