@@ -8,9 +8,9 @@
 Text files may be gzipped. A file with one column more than its relation has the probability of each fact in its first
 column, or in the column named `tag` or `probability`. `headers` says when the first line is a header.
 
-A kernel reads integers and texts without quotes, and Arrow what is not as plain. Where it refuses something, the file
-is read again line by line: what is wrong is then said with its line and column, and what Arrow is too strict for
-(spaces before a quote, say) is taken.
+A kernel reads decimal numbers and texts without quotes, and Arrow what is not as plain. Where it refuses something,
+the file is read again line by line: what is wrong is then said with its line and column, and what Arrow is too strict
+for (spaces before a quote, say) is taken.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_h
 from derivable.datalog.facts.plain_fields import plain_columns
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.nodes import Attribute, Relation
-from derivable.datalog.values.values import ValueType
+from derivable.datalog.values.values import TYPES, ValueType
 
 _READERS = {
     ".parquet": "parquet.read_table",
@@ -251,12 +251,13 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
         # Where it is wrong is said line by line.
         return None
     labels = [str(i) for i in range(len(names))]
-    if tag is None and "\r" not in first[:-1] and not (is_csv and b'"' in data):
+    if "\r" not in first[:-1] and not (is_csv and b'"' in data):
         begin = start if not header else len(data) if end < 0 else end
-        of_columns = dict(zip(places, target.types))
+        of_columns = {tag: TYPES["f64"], **dict(zip(places, target.types))}
         columns = plain_columns(data, begin, delimiter, [of_columns[i] for i in range(len(names))], file.num_lines)
         if columns is not None:
-            return Columns(tuple(labels), tuple(columns[i] for i in places))
+            tags: Any = None if tag is None else columns[tag]
+            return Columns(tuple(labels[: len(places)]), tuple(columns[i] for i in places), tags)
     with whole_import():
         import pyarrow as arrow
         from pyarrow import csv as arrow_csv

@@ -1,4 +1,4 @@
-"""Files of text in columns whose fields are plain, integers and texts without quotes, read by a kernel.
+"""Files of text in columns whose fields are plain, decimal numbers and texts without quotes, read by a kernel.
 
 What is not plain Arrow reads, or lines of Python do, which say what is wrong and where.
 """
@@ -13,13 +13,20 @@ from derivable.datalog.facts.inputs import Texts
 from derivable.datalog.kernels import fields as kernels
 from derivable.datalog.values.text_arena import Encoded
 from derivable.datalog.values.values import ValueType
+from derivable.device.cpu.decimals import are_rounded_once, powers_of_five
 from derivable.device.cpu.memory import empty
 
-_NUMBERS = ("signed", "unsigned")
+_NUMBERS = ("signed", "unsigned", "float")
 
 
 def plain_columns(
-    data: bytes, start: int, delimiter: str, types: Sequence[ValueType], num_lines: int, has_blanks: bool = True
+    data: bytes,
+    start: int,
+    delimiter: str,
+    types: Sequence[ValueType],
+    num_lines: int,
+    has_blanks: bool = True,
+    rounds_once: bool = False,
 ) -> list[np.ndarray | Texts] | None:
     """The columns of a file in which nothing is quoted; None if some fields are not plain.
 
@@ -27,17 +34,15 @@ def plain_columns(
     types       of the columns in the order of the file
     num_lines   how often a line ends in `data`
     has_blanks  whether blank lines are left out
+    rounds_once whether floats of 32 bits are the float32 next to their texts; else they are float64, as all others
     """
     has_numbers = [t.family in _NUMBERS for t in types]
     others = {t.family for t, is_number in zip(types, has_numbers) if not is_number}
     # The delimiter is one byte and in no number; whether other bytes are texts is looked at by others.
-    is_plain = delimiter.isascii() and not delimiter.isdigit() and delimiter not in "-\r\n"
-    if others & {"float", "bool"} or not is_plain or (others and not data.isascii()):
+    is_plain = delimiter.isascii() and not delimiter.isdigit() and delimiter not in "-+.eE\r\n"
+    if "bool" in others or not is_plain or (others and not data.isascii()):
         return None
-    kinds = [
-        kernels.TEXT if not is_number else kernels.SHORT if t.bits <= 32 else kernels.LONG
-        for t, is_number in zip(types, has_numbers)
-    ]
+    kinds = list(map(_kind, types))
     most = num_lines + 1
     # A column of texts has two planes: where they start, and where they stop.
     planes = np.cumsum([0, *(1 + (kind == kernels.TEXT) for kind in kinds)])
@@ -46,8 +51,9 @@ def plain_columns(
     starts = planes[:-1] * np.where(np.array(kinds) == kernels.SHORT, 2 * most, most)
     places = np.concatenate([starts, starts + most]).astype(np.int64)
     content = np.frombuffer(data, np.uint8)
+    powers = powers_of_five() if kernels.FLOAT in kinds else np.empty(0, np.uint64)
     count = kernels.read_fields(
-        content, start, ord(delimiter), has_blanks, most, np.array(kinds, np.int64), places, halves, words
+        content, start, ord(delimiter), has_blanks, most, np.array(kinds, np.int64), places, halves, words, powers
     )
     if count < 0:
         return None
@@ -57,8 +63,26 @@ def plain_columns(
         if kind == kernels.TEXT:
             columns.append(Texts(Encoded(content, column, words[begin + most : begin + most + count])))
             continue
+        if kind == kernels.FLOAT:
+            column = column.view(np.float64)
+            if t.bits == 32 and (np.abs(column) > np.finfo(np.float32).max).any():
+                return None
+            if t.bits == 32 and rounds_once:
+                if not are_rounded_once(column):
+                    return None
+                column = column.astype(np.float32)
+            columns.append(column)
+            continue
         low, high = t.limits
         if count and not (low <= int(column.min()) and int(column.max()) <= high):
             return None
         columns.append(column if t.family == "signed" else column.view(f"u{column.itemsize}"))
     return columns
+
+
+def _kind(t: ValueType) -> int:
+    if t.family == "float":
+        return kernels.FLOAT
+    if t.family not in _NUMBERS:
+        return kernels.TEXT
+    return kernels.SHORT if t.bits <= 32 else kernels.LONG

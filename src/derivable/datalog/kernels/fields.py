@@ -1,4 +1,4 @@
-"""The fields of a text in columns, read at once into columns: integers as they are, texts as where they are."""
+"""The fields of a text in columns, read at once into columns: numbers as they are, texts as where they are."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 
 from derivable.device.cpu.built_kernels import kernel
+from derivable.device.cpu.decimals import LEAST, MOST, nearest_double
 from derivable.device.cpu.digits import TOPS, ZEROS, bits_of_digits, number_of_digits
 from derivable.device.cpu.places import eight_bytes, pointer, trailing_zeros
 
 # What a column holds.
-SHORT, LONG, TEXT = range(3)
+SHORT, LONG, FLOAT, TEXT = range(4)
 
-NEWLINE, RETURN, MINUS, ZERO, NINE = 10, 13, 45, 48, 57
+NEWLINE, RETURN, PLUS, MINUS, POINT, ZERO, NINE, EXPONENT = 10, 13, 43, 45, 46, 48, 57, 101
 # All integers of so many digits are in 64 bits.
 _DIGITS = 18
+# All of so many digits are in 64 bits without a sign.
+_DIGITS_OF_FLOAT = 19
 _EACH = np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x2020202020202020)
 
@@ -34,6 +37,59 @@ def _integer(data, stop, position) -> tuple[Any, Any]:
     if at == start:
         return np.int64(-1), np.int64(0)
     return at, -value if negative else value
+
+
+@kernel(inline="always")
+def _more_digits(data, stop, position, number) -> tuple[Any, Any]:
+    """(position after them, number) with the digits from `position` on behind those of `number`, a uint64."""
+    while position + 8 <= stop:
+        digits = eight_bytes(data, position) - ZEROS
+        if bits_of_digits(digits) < 57:
+            break
+        number = number * np.uint64(100_000_000) + np.uint64(number_of_digits(digits, 64))
+        position += 8
+    while position < stop and ZERO <= data[position] <= NINE:
+        number = number * np.uint64(10) + np.uint64(data[position] - ZERO)
+        position += 1
+    return position, number
+
+
+@kernel
+def _float(data, stop, position, powers) -> tuple[Any, Any]:
+    """(position after it, bits) of the float64 next to the decimal number at `position`; (-1, 0) if there is none, or
+    one of more digits than are in 64 bits, or one that is not normal."""
+    negative = position < stop and data[position] == MINUS
+    start = position + negative
+    position, digits = _more_digits(data, stop, start, np.uint64(0))
+    count, exponent = position - start, np.int64(0)
+    if position < stop and data[position] == POINT:
+        position, digits = _more_digits(data, stop, position + 1, digits)
+        exponent = count - (position - start - 1)
+        count -= exponent
+    if count == 0:
+        return np.int64(-1), np.int64(0)
+    if count > _DIGITS_OF_FLOAT:
+        while start < position and (data[start] == ZERO or data[start] == POINT):
+            count -= data[start] == ZERO
+            start += 1
+        if count > _DIGITS_OF_FLOAT:
+            return np.int64(-1), np.int64(0)
+    if position < stop and data[position] | 32 == EXPONENT:
+        position += 1
+        if position + 1 < stop and data[position] == PLUS and data[position + 1] != MINUS:
+            position += 1
+        position, power = _integer(data, stop, position)
+        if position < 0:
+            return np.int64(-1), np.int64(0)
+        exponent += power
+    bits = np.int64(0)
+    if digits != np.uint64(0):
+        if exponent < LEAST or exponent > MOST:
+            return np.int64(-1), np.int64(0)
+        bits = nearest_double(digits, exponent, powers)
+        if bits < 0:
+            return np.int64(-1), np.int64(0)
+    return position, bits | np.int64(-(2**63)) if negative else bits
 
 
 @kernel(inline="always")
@@ -63,7 +119,7 @@ def _ends_with_return(data, stop, position):
 
 
 @kernel(inline="always")
-def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places, halves, words):
+def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places, halves, words, powers):
     """Read a line that is not blank; the start of the next one, -1 where something is not of the form."""
     for c in range(width):
         place, kind = row + places[c], kinds[c]
@@ -72,6 +128,11 @@ def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places
             words[place] = position
             position = _end_of_text(data, stop, position, delimiter, delimiters)
             words[row + places[width + c]] = position
+        elif kind == FLOAT:
+            position, bits = _float(data, stop, position, powers)
+            if position < 0:
+                return np.int64(-1)
+            words[place] = bits
         else:
             if position + 8 <= stop:
                 # Mostly it has one to seven digits: no branch depends on how many.
@@ -104,23 +165,25 @@ def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places
     return position
 
 
-@kernel("uint8[] int64 int64 bool int64 int64[] int64[] int32[] int64[]")
-def read_fields(content, position, delimiter, has_blanks, most, kinds, places, halves, words):
+@kernel("uint8[] int64 int64 bool int64 int64[] int64[] int32[] int64[] uint64[]")
+def read_fields(content, position, delimiter, has_blanks, most, kinds, places, halves, words, powers):
     """The lines from byte `position` on, of which each has a field for each column.
 
-    delimiter  a byte that is in no integer
+    delimiter  a byte that is in no number
     has_blanks whether blank lines are left out
     most       how many rows there is room for
-    kinds      [column] SHORT, LONG or TEXT
+    kinds      [column] SHORT, LONG, FLOAT or TEXT
     places     [2 * column] where a column begins in `halves` or `words`; of texts the second part says where the ends
                of the texts begin
     halves     int32, on the memory of `words`: SHORT columns, integers of 32 bits
-    words      int64: LONG columns, and of TEXT columns where each text starts and stops
-    returns    the number of rows, -1 where something is not of this form: integers have at most 18 digits
+    words      int64: LONG columns, the bits of FLOAT columns, and of TEXT columns where each text starts and stops
+    powers     `powers_of_five` if there are FLOAT columns
+    returns    the number of rows, -1 where something is not of this form: integers have at most 18 digits, and floats
+               are decimal and normal
     """
     data, stop, width, row = pointer(content), len(content), len(kinds), 0
     of_columns, to_halves, to_words = pointer(kinds), pointer(halves), pointer(words)
-    starts, delimiters = pointer(places), np.uint64(delimiter) * _EACH
+    starts, of_powers, delimiters = pointer(places), pointer(powers), np.uint64(delimiter) * _EACH
     while True:
         while has_blanks and position < stop and data[position] <= RETURN:
             if data[position] == NEWLINE:
@@ -134,7 +197,7 @@ def read_fields(content, position, delimiter, has_blanks, most, kinds, places, h
         if row == most:
             return -1
         position = _line(
-            data, stop, position, row, width, delimiter, delimiters, of_columns, starts, to_halves, to_words
+            data, stop, position, row, width, delimiter, delimiters, of_columns, starts, to_halves, to_words, of_powers
         )
         if position < 0:
             return -1

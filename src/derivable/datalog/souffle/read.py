@@ -177,7 +177,9 @@ class _Lines:
             words = WORDS[self.values.bits]
             of_places = {place: TYPES[words[t]] for place, t in zip(self.places, self.types)}
             types = [of_places[place] for place in range(width)]
-            columns = plain_columns(data, start, options.delimiter, types, num_lines(data), has_blanks=False)
+            columns = plain_columns(
+                data, start, options.delimiter, types, num_lines(data), has_blanks=False, rounds_once=True
+            )
             if columns is not None:
                 return Columns(tuple(names), tuple(columns[place] for place in self.places))
         with whole_import():
