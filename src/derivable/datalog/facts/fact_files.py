@@ -46,7 +46,8 @@ from derivable.datalog.facts.file_forms import (
     with_newlines,
 )
 from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
-from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint, is_string
+from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint
+from derivable.datalog.facts.parquet_files import parquet_table
 from derivable.datalog.facts.plain_fields import plain_columns
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.nodes import Attribute, Relation
@@ -72,8 +73,6 @@ _DELIMITERS = (";", "\t", ",", "|")
 _LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
-# Rows of a Parquet file that show whether a column has few texts.
-_FIRST_ROWS = 4096
 # Files whose columns are in memory, the one that was read longest ago first.
 _KEPT_FILES = 8
 _files_read: dict[tuple, Columns] = {}
@@ -306,41 +305,6 @@ def _all_fit(array: np.ndarray, t: ValueType) -> bool:
     return True
 
 
-def _in_batches(file: Any, look: Callable[..., Any]) -> Any:
-    """The table of a Parquet file. A few bytes may stand for any number of equal rows, so limits are checked."""
-    with whole_import():
-        import pyarrow as arrow
-
-    if file.metadata.num_rows * file.metadata.num_columns < policy().most_at_once:
-        look(file.metadata.num_rows)
-        return file.read()
-    batches = []
-    for batch in file.iter_batches(max(1, policy().most_at_once // file.metadata.num_columns)):
-        batches.append(batch)
-        look(len(batch))
-    return arrow.Table.from_batches(batches, file.schema_arrow)
-
-
-def _with_dictionaries(path: Path) -> list[str]:
-    """The columns of a Parquet file that have numbers of few texts, and are read as such: few in its first rows.
-
-    How many bytes a column takes is not read: of a damaged file, that ends the process within Arrow.
-    """
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        texts = [field.name for field in schema if is_string(field.type)]
-    if not texts or len(set(schema.names)) < len(schema):
-        return []
-    with parquet.ParquetFile(path, read_dictionary=texts) as file:
-        rows = next(file.iter_batches(_FIRST_ROWS, columns=texts), None)
-    if rows is None:
-        return []
-    columns = dict(zip(rows.schema.names, rows.columns))
-    return [name for name in texts if name in columns and 2 * len(columns[name].dictionary) <= len(rows)]
-
-
 def _schema(path: Path) -> list[tuple[str, Any]]:
     """Names and types of a file of columns; none of one that cannot be read."""
     with whole_import():
@@ -364,10 +328,7 @@ def _from_columns(path: Path, target: Target, look: Callable[..., Any] | None) -
 
     try:
         if ending_of(path) == ".parquet":
-            from pyarrow import parquet
-
-            with parquet.ParquetFile(path, read_dictionary=_with_dictionaries(path)) as file:
-                table = file.read() if look is None else _in_batches(file, look)
+            table = parquet_table(path, look)
         else:
             from pyarrow import feather
 
