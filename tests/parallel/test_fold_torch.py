@@ -288,6 +288,23 @@ def test_changing_an_operand_in_place_is_noticed():
         z.sum().backward()
 
 
+def test_results_of_sums_may_be_changed_in_place():
+    """No derivative of a sum reads its result, as with torch's own; that of a product does."""
+    x, indices = torch.tensor([2.0, 3.0, 4.0], requires_grad=True), torch.tensor([0, 1, 0])
+    for y, expected in (
+        (P.scan("add", x), [6, 4, 2]),
+        (P.scan("add", x, exclusive=True), [4, 2, 0]),
+        (P.reduce_by_index(torch.zeros(2), "add", indices, x), [2, 2, 2]),
+        (P.segmented_scan("add", x, torch.tensor([0, 1, 3])), [2, 4, 2]),
+    ):
+        y *= 2
+        assert torch.autograd.grad(y.sum(), x)[0].tolist() == expected
+    product = P.scan("mul", x)
+    product *= 2
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
 def test_dual_numbers():
     x = torch.tensor([2.0, 3.0, 4.0])
     with forward_ad.dual_level():

@@ -97,16 +97,18 @@ def test_nothing_is_kept_when_no_gradient_is_asked_for(kept, monkeypatch):
     assert len(kept) == 1
 
 
-def test_saved_tensors_are_those_of_the_operands_and_one_more():
+def test_saved_tensors_are_those_of_the_operands_the_result_and_one_more():
+    """Of a sum those of the operands alone: its derivative reads no result."""
     saved = []
     destination, indices, values = arguments()
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
         P.reduce_by_index(destination, "add", indices, values.requires_grad_())
         plain = sum(saved)
+        assert plain == destination.numel() + indices.numel() + values.numel()
         saved.clear()
         P.reduce_by_index(destination, SATADD, indices, values)
     parts = threads.get_num_threads() if threads.get_num_threads() > 1 else 0
-    assert sum(saved) == plain + values.numel() + parts * destination.numel()
+    assert sum(saved) == plain + destination.numel() + values.numel() + parts * destination.numel()
 
 
 def test_a_second_gradient_through_the_same_graph():

@@ -178,9 +178,9 @@ def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, An
 
 def common_library(arrays: Sequence[tuple[str, Any]]) -> ModuleType:
     """Raises TypeMismatchError for torch tensors beside other arrays. NumPy arrays beside JAX's become JAX's."""
-    first = library_name(arrays[0][1])
+    kind, first = type(arrays[0][1]), library_name(arrays[0][1])
     for _, array in arrays[1:]:
-        if library_name(array) != first:
+        if type(array) is not kind and library_name(array) != first:
             break
     else:
         return _module(first)

@@ -71,6 +71,11 @@ class Fold(Engine):
         return len(self.operator.leaf_sizes)
 
     @cached_property
+    def reads_results(self) -> bool:  # type: ignore[override]
+        # Those of segments have other shapes than any operand, which takes their place.
+        return self.kind == "segment_reduce" or not _kernels()[1].only_spreads(self.operator)
+
+    @cached_property
     def float_leaves(self) -> tuple[int, ...]:
         return self.operator.float_leaves
 
@@ -160,6 +165,7 @@ class Fold(Engine):
         return results, [array.reshape(-1, *operands[leaf].shape[1:]) for leaf, array in zip(like, kept)]
 
     def pull(self, structure: Any, adjoints: Adjoints, operands: Arrays, results: Arrays, kept: Arrays = ()) -> list:
+        results = results or operands[: self.leaves]
         plan = self._plan(structure, operands)
         if plan is not None and self.float_leaves:
             if self.kind == "scan":

@@ -54,12 +54,14 @@ class Engine(ABC):
     float_leaves  those that have derivatives
     keeps_factors  whether what is kept, if something is, is what the adjoint of the one result is to be multiplied by:
                  for each operand an array of its shape
+    reads_results  whether `pull` reads the results, or is handed none where nothing was kept
     batch_axis   where all operands and results may have one more axis, for as many calls at once; None if nowhere
     """
 
     groups: int = 1
     batch_axis: int | None = 0
     keeps_factors: bool = False
+    reads_results: bool = True
 
     leaves: int
     float_leaves: tuple[int, ...]

@@ -69,7 +69,7 @@ def pull(
     op, leaves = fold.operator, fold.leaves
     structure = _structure(fold, structure, operands)
     given = [_flat(op, k % leaves, x) for k, x in enumerate(operands)]
-    made = [_flat(op, leaf, x) for leaf, x in enumerate(results)]
+    made = [_flat(op, leaf, x) for leaf, x in enumerate(results or operands[: fold.leaves])]
     adjoints = {
         leaf: torch.zeros_like(made[leaf]) if seed is None else _flat(op, leaf, seed)
         for leaf, seed in zip(op.float_leaves, seeds)

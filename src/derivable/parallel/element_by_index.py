@@ -130,7 +130,7 @@ class IndexPlan:
         ]
         self._plan = plan = _Plan(op, like[0], np.empty(0, indices), like[1])
         self.is_whole = plan.parts == 1 and plan.narrowest >= plan.width and plan.smallest >= plan.rows
-        self.is_additive = needs(op).additive and op.skipping_zeros is op
+        self.is_additive = only_spreads(op)
         self.keeps = _keeps(plan)
         self._range = (0, plan.rows, 0, plan.width, plan.width, plan.buckets)
 
@@ -145,8 +145,8 @@ class IndexPlan:
     def apply(self, operands: Sequence[np.ndarray], indices: np.ndarray) -> list[np.ndarray]:
         """The results [leaf] of the destination and the values."""
         count = len(self.dtypes)
-        results = [copied(operand) for operand in operands[:count]]
-        self._forward(*self._range, indices, *[array.ravel() for array in (*operands[count:], *results)])
+        results = list(map(copied, operands[:count]))
+        self._forward(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *results)))
         return results
 
     def pull(
@@ -159,10 +159,14 @@ class IndexPlan:
             shape, dtype = self.shapes[leaf], self.dtypes[leaf]
             firsts.append(zeros(shape, dtype) if adjoint is None else contiguous(adjoint, dtype))
             answers.append(empty(self.shapes[count + leaf], dtype))
-        arrays = [array.ravel() for array in (*operands[count:], *firsts, *answers)]
-        self._back(*self._range, indices, *arrays)
+        self._back(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *firsts, *answers)))
         # Nobody writes to adjoints, and results have memory of their own.
-        return [*(first.copy() for first in firsts), *answers]
+        return [*map(copied, firsts), *answers]
+
+
+def only_spreads(op: TypedMonoid) -> bool:
+    """Whether the vjp of a fold does not depend on results: it only spreads adjoints."""
+    return needs(op).additive and op.skipping_zeros is op
 
 
 def kept_leaves(op: TypedMonoid) -> tuple[int, ...]:

@@ -204,12 +204,12 @@ def contiguous(array: Any, dtype: Any = None) -> np.ndarray:
     """
     if type(array) is not np.ndarray:
         array = np.asarray(array)
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned and (dtype is None or array.dtype == dtype):
-        return array
-    copied = empty(array.shape, array.dtype if dtype is None else dtype)
-    np.copyto(copied, array, casting="unsafe")
-    return copied
+    if dtype is None or array.dtype == dtype:
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else copied(array)
+    made = empty(array.shape, dtype)
+    np.copyto(made, array, casting="unsafe")
+    return made
 
 
 def empty_cache() -> int:
