@@ -185,7 +185,6 @@ def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch
         with within_memory(engine, operands):
             return engine.apply_on_device(structure, operands, keep)
     given = None if structure is None else engine.checked(array_of(structure), operands)
-    # `map` and no comprehensions, which are calls of Python: a small fold takes five microseconds.
     arrays = list(map(array_of, operands))
     found, kept = engine.apply_keeping(given, arrays) if keep else (engine.apply(given, arrays), [])
     return list(map(torch.from_numpy, found)), list(map(torch.from_numpy, kept)) if kept else []

@@ -82,7 +82,6 @@ class ScanPlan:
 
     def _run(self, run: Callable, offsets: np.ndarray | None, arrays: Sequence[np.ndarray]) -> None:
         if offsets is None and self.segment is not None:
-            # `map` and no comprehension, which is a call of Python: small folds take microseconds.
             run(*self.segment, *map(np.ndarray.ravel, arrays))
         else:
             _run_segments(run, self.rows, self.width, offsets, [array.ravel() for array in arrays], self.shift)
