@@ -1,6 +1,7 @@
 """Join orders: every order of a body means the same, and the planner takes a good one."""
 
 import itertools
+import re
 from contextlib import nullcontext
 
 import numpy as np
@@ -181,6 +182,35 @@ query p""")
     path = {(0, y) for y in range(1, 601)}
     path |= {(x, y) for z in range(3, 600, 3) if (z - 1) > 0 for x in [z - 1] for y in range(z, 601)}
     assert set(db["p"]) == path
+
+
+@pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_the_plan_says_when_an_order_is_new(by_kernels, provenance):
+    """`p` begins with a row for each edge, so that a rule first joins with it; a hundred times as many come."""
+    text = """type e(i32, i32), f(i32, i32)
+rel p(x, y) = e(x, y)
+rel p(x, w) = p(x, y), e(y, z), p(z, w), f(w, x)
+rel p(x, z) = p(x, y), e(y, z)
+query p"""
+    random, nodes = np.random.default_rng(0), np.arange(119)
+    edges = np.concatenate([np.stack([nodes, nodes + 1], 1), random.integers(0, 120, (240, 2))])
+    facts = {"e": edges, "f": random.integers(0, 120, (600, 2))}
+    with nullcontext() if by_kernels else settings_of(NEVER, NEVER):
+        shown = dv.Program(text).explain("plan", facts, provenance)
+    rounds = int(re.findall(r"recursive, (\d+) rounds", shown)[0])
+    head = r"(?:new order from round (\d+) on, at ([\d,]+) rows: )?(\d+) runs, "
+    part = shown.split("line 3:")[-1].split("\n\n")[0]
+    entries = [re.match(head, line.strip()) for line in part.splitlines()]
+    entries = [entry.groups() for entry in entries if entry]
+    before, after = [e for e in entries if e[0] is None], [e for e in entries if e[0] is not None]
+    assert before
+    assert after
+    for since, rows, runs in after:
+        # The round that finds the rows to be many runs in the new order already.
+        assert all(int(first) == int(since) - 1 for *_, first in before)
+        assert int(runs) == rounds - int(since) + 1
+        assert int(rows.replace(",", "")) > 16 * len(edges) / 2
 
 
 def column_of(words):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -186,8 +187,8 @@ class Executor(Stores):
         if self.has_goal() or effort.rounds == self.watch.limits.iteration_limit:
             return False
         self.watch.begin_round(number, effort.rounds)
-        effort.rounds += 1
         self.look_for_orders(number, rounds)
+        effort.rounds += 1
         return True
 
     def look_for_orders(self, number: int, rounds: Rounds) -> bool:
@@ -199,6 +200,9 @@ class Executor(Stores):
         loop = self.instructions(number, "loop")
         if loop == rounds.loop:
             return False
+        for instruction, before in zip(loop, rounds.loop, strict=True):
+            if instruction != before and id(instruction) not in self.efforts:
+                self.effort(instruction).since = self.stratum_effort[number].rounds + 1, rows
         rounds.change(loop)
         return True
 
@@ -278,9 +282,7 @@ class Executor(Stores):
 
         machine: Recursion | None = None
         in_pieces = not self.counts_rounds() and m.reads_news_alone(rounds.loop, rounds.relations)
-        for instructions, _ in rounds.run(has_news):
-            if not self.begin_round(number, rounds):
-                return
+        for instructions, _ in rounds.run(has_news, partial(self.begin_round, number, rounds)):
             if self.may_drive(number, instructions, rows):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, rounds.relations, in_pieces)
@@ -380,9 +382,7 @@ class Executor(Stores):
         machine: Recursion | None = None
         # Of larger rounds rows wait for better tags, where these have an order.
         most = policy().many if any(one.has_order for one in pending.values()) else math.inf
-        for instructions, active in rounds.run(has_news):
-            if not self.begin_round(number, rounds):
-                break
+        for instructions, active in rounds.run(has_news, partial(self.begin_round, number, rounds)):
             stamp, there, rows = stamp + 1, rows, 0
             if there <= most and self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
                 if machine is None or machine.stores is not rounds.loop:

@@ -53,6 +53,7 @@ class Effort:
     estimates   rows of each operator, from the first, that were expected of its first run
     last        (round, rows) of the last rounds in which it found something; of tagged relations candidates
     route       how its rows were computed in the end
+    since       (round, rows of its stratum before it) from which it runs in place of another order of its rule
     """
 
     instruction: m.Instruction
@@ -66,6 +67,7 @@ class Effort:
     is_running: bool = False
     last: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_LAST))
     route: Route = field(default_factory=lambda: Route(""))
+    since: tuple[int, int] | None = None
 
     def by(self, name: str) -> None:
         """It computes its rows in this way now."""
@@ -217,6 +219,9 @@ class _Text:
         head = f"  {_number(effort.runs, 'run')}, {_number(effort.candidates, 'candidate')}"
         head += f", {effort.rows:,} new" if effort.rows else ""
         head += f"; by {effort.route}" if effort.route.name else ""
+        if effort.since is not None:
+            number, rows = effort.since
+            head = f"  new order from round {number:,} on, at {_number(rows, 'row')}: {head.lstrip()}"
         if not isinstance(effort.instruction, m.Store):
             return [head]
         nodes = effort.instruction.query.operators

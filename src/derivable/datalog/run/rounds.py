@@ -28,13 +28,16 @@ class Rounds:
         for place, instruction in enumerate(loop):
             self._readers.setdefault(m.recent_relation(instruction.query), []).append(place)
 
-    def run(self, has_news: Callable[[str], bool]) -> Iterator[tuple[list[m.Store], Iterable[str]]]:
+    def run(
+        self, has_news: Callable[[str], bool], begins: Callable[[], bool]
+    ) -> Iterator[tuple[list[m.Store], Iterable[str]]]:
         """For each round the instructions that read recent rows, and the relations to look at next.
 
         `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
+        `begins()` comes before each round, may change its instructions, and says whether it is to run.
         """
         self.look_at_all()
-        while news := tuple(filter(has_news, self.active)):
+        while (news := tuple(filter(has_news, self.active))) and begins():
             found = self._known.get(news)
             if found is None:
                 if len(self._known) == policy().most_plans:
