@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog.observers import solved_by
 from datalog.test_fused import settings_of
+from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import max_product, min_plus
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.policy.costs import under
@@ -134,3 +135,34 @@ def test_a_limit_ends_it():
     with settings_of(0, 1), small_queues() as taken, pytest.raises(LimitError, match="tuple_limit = 300"):
         dv.Program(text).run(facts, provenance="minmaxprob", tuple_limit=300)
     assert taken
+
+
+def test_rows_without_a_prefix_have_a_level_for_a_few_of_them():
+    """The smallest label of each of 400 chains goes over nearly all edges once."""
+    smallest = Semiring(
+        "smallest_label",
+        lambda a, b: dv.where(b < a, b, a),
+        lambda a, b: dv.where(a < b, b, a),
+        zero=float("inf"),
+        one=-1.0,
+        idempotent_plus=True,
+        selective_plus=True,
+        absorptive=True,
+        domain=(-1.0, float("inf")),
+        fact=lambda chance, variable: dv.cast(variable, "float64"),
+    )
+    nodes = np.arange(16_000)
+    before = nodes[nodes % 40 != 39]
+    edges = np.stack([before, before + 1], 1)
+    program = dv.Program("""type edge(u32, u32), start(u32)
+rel reached(x) = start(x)
+rel reached(y) = reached(x), edge(x, y)
+query reached""")
+    facts = {
+        "edge": np.concatenate([edges, edges[:, ::-1]]),
+        "start": dv.independent(nodes.tolist(), [0.5] * len(nodes)),
+    }
+    found = program.run(facts, smallest)
+    assert {x: float(tag) for (x,), tag in found["reached"].items()} == {int(x): float(x // 40 * 40) for x in nodes}
+    (solved,) = (rule for rule in found.profile.rules if "best first" in rule.route.name)
+    assert solved.candidates <= 4 * len(edges)

@@ -121,7 +121,7 @@ class Propagation:
 
     def __init__(self, state: Any, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
         self.state, self.store, self.table, self.sign = state, store, table, frontier.sign
-        self.levels = policy().levels if table.width > 1 else 16 * policy().levels
+        self.levels = policy().levels if table.width > 1 else 64 * policy().levels
         self.cells = np.zeros(4 * self.levels, np.int32)
         self.lasts = np.full(self.levels, -1, np.int32)
         self.made = self.told = 0
