@@ -1,4 +1,4 @@
-"""Transitive rules beside others, run as linear ones, for runs without tags.
+"""Transitive rules among others, run as linear ones, for runs without tags.
 
     p(x, z) :- e(x, z)
     p(x, z) :- p(x, y), p(y, z)
