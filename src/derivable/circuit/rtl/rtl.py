@@ -209,7 +209,8 @@ def to_rtl(circuit: Circuit, semiring: str = "real", bits: int = 12, *, normalis
     normalised  the weights of the two literals of a variable are at most 1 together, as probabilities are; then no
                 value of a decomposable and deterministic circuit is above 1, and words are as short as that
 
-    Raises DomainError for another semiring or number of bits, LimitError where values have too many bits.
+    Raises DomainError for another semiring or number of bits and for a circuit of constants, LimitError where values
+    have too many bits.
     Source: the levels are those of Maene et al. 2025; the hardware is this library's own.
     """
     if semiring not in CYCLES:
@@ -218,4 +219,7 @@ def to_rtl(circuit: Circuit, semiring: str = "real", bits: int = 12, *, normalis
             hint=suggestion(semiring, list(CYCLES), f"there is {' and '.join(CYCLES)}"),
         )
     integer(bits, "bits behind the point", 1, 24 if semiring == "real" else 12)
-    return CircuitRtl(circuit, semiring, bits, normalised)
+    made = CircuitRtl(circuit, semiring, bits, normalised)
+    if not len(made.literals):
+        raise DomainError("the roots of the circuit are constants, so there is nothing to compute in hardware")
+    return made
