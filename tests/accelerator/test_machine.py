@@ -297,6 +297,17 @@ def test_instructions_that_wait_for_ever_are_told():
         machine.timing(SMALL, waiting)
 
 
+@pytest.mark.parametrize(("far", "lines", "more"), [(4064, 3, 1), (4064, 1, 0), (4032, 3, 0), (0, 200, 0)])
+def test_a_burst_of_one_line_has_no_other_right_behind_it(far, lines, more):
+    """Addresses are two cycles apart, and a burst ends with its page of 4,096 bytes."""
+    fast, slow = Latencies(), Latencies(interval=2)
+    loads = [Transfer(operation="load", x=0, far=at, lines=lines) for at in (far, 32)]
+    ends = [machine.timing(SMALL, Program((load, End())))[1][0] for load in loads]
+    assert ends[0] - ends[1] == more
+    assert machine.cycles(SMALL, loads[0], fast) - machine.cycles(SMALL, loads[1], fast) == more
+    assert machine.cycles(SMALL, loads[0], slow) == machine.cycles(SMALL, loads[1], slow)
+
+
 def test_cycles_are_the_equations():
     from derivable.accelerator.operators.runtime import Layer, Vectors, layer_cycles, temporal_cycles
 

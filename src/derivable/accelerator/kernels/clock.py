@@ -10,14 +10,15 @@ Nothing is computed here: `machine.timing` says of each instruction what it asks
     WORDS     that a result is, written one after the other
     TO_WRITE  cycles from the last step of a result to its first word
     TO_END    cycles from the last step, read or line to the end
+    SECOND    cycles that the second line of a load comes later than others, after a burst of one line
 """
 
 from __future__ import annotations
 
 from derivable.device.cpu.built_kernels import kernel
 
-COLUMNS = 8
-WORK, FIRST, READS, EVERY, GAP, WORDS, TO_WRITE, TO_END = range(COLUMNS)
+COLUMNS = 9
+WORK, FIRST, READS, EVERY, GAP, WORDS, TO_WRITE, TO_END, SECOND = range(COLUMNS)
 DMA, MOVE, NN, VSA, VEC = range(5)
 # What the kernel keeps of each unit: how many of its instructions left the queue and came into it, the cycle from which
 # on it is free, its instruction, the steps of it that are left and those that are done, and the cycle from which on the
@@ -69,9 +70,11 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
             refusals = (refusals + 1) & 7
         elif offers:
             state[DMA, LEFT] -= 1
-            next_line = cycle + interval
+            n = state[DMA, CURRENT]
+            is_first = state[DMA, LEFT] + 1 == columns[n, WORK]
+            second = next_line + interval + columns[n, SECOND]
+            next_line = max(cycle + interval, second) if is_first else cycle + interval
             if state[DMA, LEFT] == 0:
-                n = state[DMA, CURRENT]
                 end[n] = state[DMA, FREE] = cycle + columns[n, TO_END]
 
         vec_reads = columns[state[VEC, CURRENT], READS] if asks else 0

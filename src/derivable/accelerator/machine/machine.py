@@ -43,6 +43,8 @@ from derivable.accelerator.operators.runtime import ceil_div, tree_depth
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
 
 Demand: TypeAlias = tuple[int, ...]  # an instruction's row of the columns of `clock`
+# Bytes of off-chip memory between two addresses that a burst may not cross, and its lines at most: those of AXI.
+PAGE, MOST_OF_A_BURST = 4096, 256
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def cycles(machine: Machine, instruction: Instruction, latencies: Latencies | No
 
 def cycles_of(of: Demand) -> int:
     """The cycles of an instruction of a demand if nothing else uses X."""
-    return of[clock.FIRST] + of[clock.WORK] + of[clock.TO_END] + (of[clock.WORK] // of[clock.EVERY] - 1) * of[clock.GAP]
+    gaps = (of[clock.WORK] // of[clock.EVERY] - 1) * of[clock.GAP] + of[clock.SECOND]
+    return of[clock.FIRST] + of[clock.WORK] + of[clock.TO_END] + gaps
 
 
 def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
@@ -151,27 +154,31 @@ def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
     if isinstance(of, Transfer):
         if of.operation == "load":
             first = latencies.ask + latencies.off_chip
-            return of.lines, first, 0, 1, latencies.interval - 1, 0, 0, latencies.load
-        return of.lines, 0, 1, 1, 0, 0, 0, latencies.off_chip + latencies.store
+            # Addresses of bursts are two cycles apart, and a burst ends where a page does.
+            page = min(PAGE // machine.line, MOST_OF_A_BURST)
+            is_short = of.lines > 1 and (of.far // machine.line + 1) % page == 0
+            second = max(2 - latencies.interval, 0) if is_short else 0
+            return of.lines, first, 0, 1, latencies.interval - 1, 0, 0, latencies.load, second
+        return of.lines, 0, 1, 1, 0, 0, 0, latencies.off_chip + latencies.store, 0
     if isinstance(of, Move):
         beats = 1 + (of.operation == "P" and 8 * machine.width > machine.line)
-        return of.n0 * of.n1 * of.n2 * of.n3 * beats, 0, 1, 1, 0, 0, 0, latencies.move
+        return of.n0 * of.n1 * of.n2 * of.n3 * beats, 0, 1, 1, 0, 0, 0, latencies.move, 0
     if isinstance(of, Gemm):
         rows = of.n0 * of.n1 * of.n2
         work = of.columns * of.tiles * (2 * machine.height + machine.width + rows - 2)
-        return work, 0, 0, 1, 0, 0, 0, int(tree_depth(machine.sub_arrays)) + latencies.nn
+        return work, 0, 0, 1, 0, 0, 0, int(tree_depth(machine.sub_arrays)) + latencies.nn, 0
     if isinstance(of, Convolve):
         passes = of.groups * ceil_div(of.length, machine.height)
-        return passes * (3 * machine.height + of.length - 1), 0, 0, 1, 0, 0, 0, latencies.vsa
+        return passes * (3 * machine.height + of.length - 1), 0, 0, 1, 0, 0, 0, latencies.vsa, 0
     if isinstance(of, Vector):
         reads = (of.a_from == "X") + hazards.reads_b(of)
         steps = of.n0 * of.n1 * of.n2
         if of.turned:
             lanes, pipeline = hazards.lanes(machine, of), latencies.vec + latencies.turn
-            return steps, 0, reads, of.n2, max(lanes - of.n2, 0), lanes, pipeline, pipeline + lanes
+            return steps, 0, reads, of.n2, max(lanes - of.n2, 0), lanes, pipeline, pipeline + lanes, 0
         pipeline = latencies.vec + (int(tree_depth(machine.lanes)) if of.across else 0)
-        return steps, 0, reads, of.n2 if of.along else 1, 0, 1, max(pipeline - 1, 0), pipeline
-    return 0, 0, 0, 1, 0, 0, 0, 0
+        return steps, 0, reads, of.n2 if of.along else 1, 0, 1, max(pipeline - 1, 0), pipeline, 0
+    return 0, 0, 0, 1, 0, 0, 0, 0, 0
 
 
 def timing(machine: Machine, program: Program, latencies: Latencies | None = None) -> tuple[np.ndarray, np.ndarray]:
