@@ -121,7 +121,7 @@ def language(spark):
 
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     compared = refused = 0
-    for _, text, *_ in CASES[::8]:
+    for _, text, *_ in CASES:
         program = dv.Program(text)
         expected = program.run()
         try:
