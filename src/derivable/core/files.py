@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -182,6 +182,21 @@ def atomic_write(path: str | os.PathLike, mode: str = "w", is_durable: bool = Tr
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+def write_texts(folder: str | os.PathLike, texts: Mapping[str, str]) -> Path:
+    """Write {name: text} into a folder, which is made if it is not there; other files in it stay. Returns the folder.
+
+    Raises DerivableError where it cannot be written.
+    """
+    target = checked_path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (target / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DerivableError(f"cannot write the folder: {error.strerror or error}", source=os.fspath(folder)) from None
+    return target
 
 
 @contextlib.contextmanager

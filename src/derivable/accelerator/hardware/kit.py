@@ -11,8 +11,7 @@ import numpy as np
 
 from derivable.accelerator.hardware import elaboration
 from derivable.accelerator.machine import machine as golden
-from derivable.core.diagnostics import DerivableError
-from derivable.core.files import checked_path
+from derivable.core.files import write_texts
 
 if TYPE_CHECKING:
     from derivable.accelerator.lower.lower import Lowered
@@ -27,7 +26,6 @@ def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Pat
     What is compared are the bytes of the outputs, with those of the golden machine, and the cycles. Raises what `pack`
     and `machine.run` raise, and DerivableError where the folder cannot be written.
     """
-    target = checked_path(directory)
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
     run = golden.run(machine, program, memory)
@@ -54,15 +52,7 @@ def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Pat
         texts[f"{name}.hex"] = _lines(bytes_of, machine.line)
     texts["sources.txt"] = "".join(f"{name}\n" for name in made.sources)
     texts["Makefile"] = (elaboration.FOLDER / "Makefile").read_text(encoding="utf-8")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (target / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DerivableError(
-            f"cannot write the folder: {error.strerror or error}", source=os.fspath(directory)
-        ) from None
-    return target
+    return write_texts(directory, texts)
 
 
 def _lines(memory: np.ndarray, line: int) -> str:

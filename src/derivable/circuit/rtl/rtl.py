@@ -16,8 +16,8 @@ from derivable.circuit.rtl.arithmetic import CYCLES
 from derivable.circuit.rtl.emit import MODULES, emit, input_bits, output_bits
 from derivable.circuit.rtl.pipeline import Pipeline, pipeline, run
 from derivable.core.arguments import integer
-from derivable.core.diagnostics import DerivableError, DomainError, ShapeError
-from derivable.core.files import checked_path
+from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.files import write_texts
 from derivable.core.registry import suggestion
 
 # Rows of a kit's testbench where no weights are given.
@@ -129,7 +129,6 @@ class CircuitRtl:
 
         Raises DerivableError where it cannot be written, and as `codes` does.
         """
-        target = checked_path(folder)
         if weights is None:
             words = self._random_words()
         else:
@@ -143,15 +142,7 @@ class CircuitRtl:
         texts["weights.hex"] = _hex(words, input_bits(self.pipeline))
         texts["values.hex"] = _hex(self.run(words), output_bits(self.pipeline))
         texts |= {name: (MODULES / name).read_text(encoding="utf-8") for name in ("testbench.sv", "Makefile")}
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            for name, text in texts.items():
-                (target / name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise DerivableError(
-                f"cannot write the folder: {error.strerror or error}", source=os.fspath(folder)
-            ) from None
-        return target
+        return write_texts(folder, texts)
 
     def _random_words(self) -> NDArray[np.int64]:
         """Weights of all sizes, with zeros and ones among them."""
