@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ ADDED = {
 }
 
 
-class DistributedRun:
+class DistributedRun(ABC):
     """A program in partitions.
 
     frames  relation -> facts that are not in this process; of the others, `local`, every partition gets all
@@ -88,9 +89,9 @@ class DistributedRun:
         """Relation of the distribution's rules -> that of the program whose facts it has."""
         return {source_of(self.distribution.rules, name): name for name in (*self.frames, *self.local)}
 
+    @abstractmethod
     def whole(self, name: str, frame: Frame) -> Any:
         """The facts of a frame that all partitions need."""
-        raise NotImplementedError
 
     def whole_facts(self, partition: Partition) -> dict[str, Any]:
         """Input -> its facts, of those that each partition has all of."""
@@ -149,11 +150,11 @@ class DistributedRun:
         numbers = distinct.insert(checked_words(relation, columns.arrays[:width], store.symbols), table.num_rows)
         tags = None
         if self.record is not boolean:
-            given = columns.arrays[width]
-            tags = np.empty(distinct.size, given.dtype)
-            tags[numbers] = given
-            if len(given) > distinct.size:
-                tags = self._added(given, numbers, distinct.size)
+            tags_of_rows = columns.arrays[width]
+            tags = np.empty(distinct.size, tags_of_rows.dtype)
+            tags[numbers] = tags_of_rows
+            if len(tags_of_rows) > distinct.size:
+                tags = self._added(tags_of_rows, numbers, distinct.size)
         return RelationView(distinct, tags, store.symbols, self.plan.titles.get(output))
 
     def _added(self, tags: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
