@@ -64,7 +64,7 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
         offers = is_load and cycle >= next_line
         is_written = writes[cycle & mask] == cycle
         is_due = state[VEC, LEFT] > 0 and cycle >= vec_resumes
-        asks = is_due and not pauses
+        is_stepping = is_due and not pauses
         pauses = offers and is_written and refusals == 7
         if offers and is_written:
             refusals = (refusals + 1) & 7
@@ -77,7 +77,7 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
             if state[DMA, LEFT] == 0:
                 end[n] = state[DMA, FREE] = cycle + columns[n, TO_END]
 
-        vec_reads = columns[state[VEC, CURRENT], READS] if asks else 0
+        vec_reads = columns[state[VEC, CURRENT], READS] if is_stepping else 0
         move_reads = state[MOVE, LEFT] > 0
         store_reads = state[DMA, LEFT] > 0 and not is_load
         is_busy = is_due or move_reads or store_reads or offers
@@ -93,7 +93,7 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
         vec_waited = vec_reads > 0 and not vec_granted
         move_waited = move_reads and not move_granted
 
-        if asks and not vec_waited:
+        if is_stepping and not vec_waited:
             n = state[VEC, CURRENT]
             state[VEC, LEFT] -= 1
             state[VEC, DONE] += 1

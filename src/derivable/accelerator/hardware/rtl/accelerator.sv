@@ -12,8 +12,8 @@
 //                                  +-----------------------------------------------+
 //
 // VEC has the cache's port for writing before DMA, which waits: results cannot, off-chip memory can. For every eight
-// cycles that a load waits, VEC leaves out a step, the next one; so a load beside lanes that write in every cycle is not put off until
-// they end, and lanes that nothing but this load would keep waiting lose little.
+// cycles that a load waits, VEC leaves out a step, the next one; so a load is not put off until lanes that write in every
+// cycle end, and lanes that nothing but this load would keep waiting lose little.
 //
 // Host port, words of 32 bits at byte addresses; what is read comes in the next cycle:
 //   0x00  control         write bit 0: start; read bit 0: running, bit 1: done since the start, bit 2: idle

@@ -56,22 +56,22 @@ module dma #(
   localparam logic [1:0] IDLE = 2'd0, LOAD = 2'd1, STORE = 2'd2, FINISH = 2'd3;
   logic [1:0] state;
 
-  logic [31:0] burst_address;   // of the next burst to be asked for
-  logic [LINES-1:0] burst_left;      // lines not asked for yet
+  logic [31:0] burst_address;   // of the next burst to be issued
+  logic [LINES-1:0] burst_left;      // lines not issued yet
   logic [LINES-1:0] lines;           // of the next burst, once it is `sized`
   logic [LINES-1:0] room;            // until the next boundary
   logic             sized;
   logic [31:0] cache_address;   // of the next line
   logic [LINES-1:0] lines_left;      // lines that have not come (load) or gone (store)
   logic [LINES-1:0] reads_left;      // lines of a store that have not been read
-  logic [LINES-1:0] answers_left;    // bursts of a store asked for and not answered, the unasked not counted
-  logic        asked;
+  logic [LINES-1:0] answers_left;    // bursts of a store that are issued and not answered
+  logic        issued;
   // Whether any are left, as registers: what depends on them goes on to the ports of the cache in the same cycle.
   logic        loading, reading;
 
   // A burst ends at the next boundary or with the instruction.
   assign room  = LINES'(BURST) - (LINES'(burst_address >> SHIFT) & LINES'(BURST - 1));
-  assign asked = (ar_valid && ar_ready) || (aw_valid && aw_ready);
+  assign issued = (ar_valid && ar_ready) || (aw_valid && aw_ready);
   assign ready = state == IDLE;
 
   assign ar_valid   = state == LOAD && sized;
@@ -119,8 +119,8 @@ module dma #(
       send_address <= send_address + 32'(L);
     end
     if (!sized) lines <= burst_left < room ? burst_left : room;
-    sized <= burst_left != 0 && !asked && state != IDLE;
-    if (asked) begin
+    sized <= burst_left != 0 && !issued && state != IDLE;
+    if (issued) begin
       burst_address <= burst_address + (32'(lines) << SHIFT);
       burst_left    <= burst_left - lines;
     end
