@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from derivable.datalog.distribution.pivot import Pivots, Version
-from derivable.datalog.ram.linear import is_transitive
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.linear import transitive
 from derivable.datalog.rules.strata import cycles
 from derivable.datalog.scalars.nodes import Var
 
@@ -71,17 +71,17 @@ def _with_sources(rules: r.Rules, names: Iterable[str], ending: str) -> r.Rules:
 def _linear(rules: r.Rules) -> r.Rules:
     """The program whose transitive recursions, `p(x, z) :- p(x, y), p(y, z)`, read what was there before them."""
     component = cycles(rules.relations, rules.rules).place
-    transitive: dict[str, r.Clause] = {}
+    rule_of: dict[str, r.Clause] = {}
     recursive: dict[str, int] = {}
     for rule in rules.rules:
         read = [x.relation for x in rule.body if isinstance(x, r.Atom)] if isinstance(rule, r.Clause) else []
         if any(component[name] == component[rule.relation] for name in read):
             recursive[rule.relation] = recursive.get(rule.relation, 0) + 1
-            if isinstance(rule, r.Clause) and is_transitive(rule):
-                transitive[rule.relation] = rule
+            if isinstance(rule, r.Clause) and transitive(rule) is not None:
+                rule_of[rule.relation] = rule
     names = [
         name
-        for name in transitive
+        for name in rule_of
         if recursive[name] == 1
         and rules.relations[name].lattice is None
         and sum(component[other] == component[name] for other in component) == 1
@@ -91,8 +91,8 @@ def _linear(rules: r.Rules) -> r.Rules:
     for rule in made.rules[: len(rules.rules)]:
         if rule.relation not in names:
             clauses.append(rule)
-        elif rule is transitive[rule.relation]:
-            first, second = transitive[rule.relation].body
+        elif rule is rule_of[rule.relation]:
+            first, second = rule_of[rule.relation].body
             assert isinstance(second, r.Atom)
             clauses.append(replace(rule, body=(first, replace(second, relation=rule.relation + BASE))))
         else:

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
+from derivable.datalog.rules.linear import transitive
 from derivable.datalog.rules.literal_order import Ordering
-from derivable.datalog.rules.nodes import Atom, Clause
-from derivable.datalog.scalars.nodes import Var
+from derivable.datalog.rules.nodes import Atom
 
 # The name of what a relation was before its recursion.
 BASE = "#base"
@@ -26,7 +26,7 @@ def linear_loop(stratum: m.Stratum, base: str) -> m.Store | None:
     if len(stratum.relations) != 1 or len(stratum.loop) != 2 or len(clauses) != 2 or clauses[0] is not clauses[1]:
         return None
     clause = clauses[0]
-    if not is_transitive(clause):
+    if transitive(clause) is None:
         return None
     first, second = clause.body
     assert isinstance(second, Atom)
@@ -35,26 +35,3 @@ def linear_loop(stratum: m.Stratum, base: str) -> m.Store | None:
     ordering.take_atom(0)
     ordering.finish()
     return store(m.Origin(made, {0: "recent"}), ordering.steps)
-
-
-def is_transitive(clause: Clause) -> bool:
-    """Whether a clause is `p(g, x, z) :- p(g, x, y), p(g, y, z)`, for any number of columns g, x, y, z in any order."""
-    if len(clause.body) != 2 or not all(isinstance(a, Atom) and a.relation == clause.relation for a in clause.body):
-        return False
-    columns: list[tuple[str, str, str]] = []
-    for terms in zip(clause.terms, *(a.terms for a in clause.body if isinstance(a, Atom))):
-        if not all(isinstance(term, Var) for term in terms):
-            return False
-        head, left, right = (term.name for term in terms if isinstance(term, Var))
-        columns.append((head, left, right))
-    groups = [head for head, left, right in columns if head == left == right]
-    # A column of sources has x, x, y; one of targets has z, y, z.
-    sources = [(left, right) for head, left, right in columns if head == left != right]
-    targets = [(left, right) for head, left, right in columns if head == right != left]
-    if len(groups) + len(sources) + len(targets) != len(columns) or len(sources) != len(targets) or not sources:
-        return False
-    # Columns of sources and of targets belong together by position: a row (y, z) goes on where (x, y) has come.
-    if [right for _, right in sources] != [left for left, _ in targets]:
-        return False
-    names = [*groups, *(x for x, _ in sources), *(y for _, y in sources), *(z for _, z in targets)]
-    return len(set(names)) == len(names)

@@ -93,7 +93,7 @@ def transitive_relations(program: r.Rules) -> frozenset[str]:
             for rule in program.rules
         )
         and (
-            sum(place == component[name] for place in component.values()) > 1
+            sum(number == component[name] for number in component.values()) > 1
             or _has_other_steps([rule for rule in rules[name] if transitive(rule) is None])
         )
     )
@@ -130,11 +130,11 @@ def _has_other_steps(rules: list[r.Rule]) -> bool:
 
 def _linear(program: r.Rules, name: str) -> r.Rules:
     relation, base = program.relations[name], BASE + name
-    (columns,) = (found for rule in program.rules if rule.relation == name and (found := transitive(rule)) is not None)
+    (columns,) = (shape for rule in program.rules if rule.relation == name and (shape := transitive(rule)) is not None)
     mirrored = Transitive(columns.groups, columns.targets, columns.sources)
     heads = [rule for rule in program.rules if rule.relation == name and isinstance(rule, r.Clause)]
-    places = cycles(program.relations, program.rules).place
-    component = {other for other, place in places.items() if place == places[name]}
+    numbers = cycles(program.relations, program.rules).place
+    component = {other for other, number in numbers.items() if number == numbers[name]}
     # Which end of a row rules go on from: that of its targets, else of its sources.
     going_on = {id(rule) for rule in heads if _goes_on(rule, columns)}
     at_targets = bool(going_on)
