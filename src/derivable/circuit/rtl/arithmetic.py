@@ -59,11 +59,11 @@ class Real:
         return Bounds(a.most + b.most, a.value + b.value, a.error + b.error)
 
     def at_most_one(self, of: Bounds, roundings: int) -> Bounds:
-        """Bounds of a probability, the value of a decomposable and deterministic part with so many roundings.
+        """Bounds of a probability, the value of a decomposable and deterministic part with this number of roundings.
 
         Such a value is a polynomial in what is rounded, all of whose mixed derivatives are probabilities: those of what
-        stands beside these parts, in alternatives that exclude each other. So with d = 2^-bits / 2 and n roundings it
-        is at most (1 + d)^n - 1 off: the first rounding changes it by d times a derivative, which the others change
+        they are multiplied with, in alternatives that exclude each other. So with d = 2^-bits / 2 and n roundings it is
+        at most (1 + d)^n - 1 off: the first rounding changes it by d times a derivative, which the others change
         likewise.
         """
         error = min(of.error, self.one * math.expm1(roundings * math.log1p(0.5 / self.one)) * (1 + 1e-9))
@@ -129,8 +129,8 @@ class Log:
         return np.minimum(units, self.zero).astype(np.int64)
 
     def decode(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = (self.bias - codes) * (math.log(2) / (1 << self.bits))
-        return np.where(codes == self.zero, -np.inf, found)
+        nats = (self.bias - codes) * (math.log(2) / (1 << self.bits))
+        return np.where(codes == self.zero, -np.inf, nats)
 
 
 # Numbers from 2^-RANGE_LEAST on have codes, with half a unit of rounding.

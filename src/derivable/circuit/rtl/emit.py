@@ -59,10 +59,11 @@ endfunction
 
 
 class _Waits:
-    """The registers and memories in which values wait, made where they are first asked for."""
+    """The registers and memories in which values wait, made where they are first needed."""
 
-    def __init__(self, made: Pipeline):
-        self.made, self.lines = made, list[str]()
+    def __init__(self, made: Pipeline, lines: list[str]):
+        """lines  of the module, to which theirs are added"""
+        self.made, self.lines = made, lines
         # Of each value the cycles by which a later copy of it is late, and the lateness of memories that are read.
         self.copies: dict[int, set[int]] = {}
         self.memories: set[int] = set()
@@ -97,7 +98,8 @@ def _copy(value: int, late: int) -> str:
 
 
 def _circuit(made: Pipeline, sizes: dict[str, int]) -> str:
-    waits, body, literal = _Waits(made), list[str](), 0
+    body, literal = list[str](), 0
+    waits = _Waits(made, body)
     arithmetic, wide = made.arithmetic, sizes["INPUT_BITS"]
     for number, of in enumerate(made.operations):
         bits = made.bits(number)
@@ -109,8 +111,6 @@ def _circuit(made: Pipeline, sizes: dict[str, int]) -> str:
         else:
             start = max(made.operations[of.a].cycle, made.operations[of.b].cycle)
             a, b = waits.name(of.a, start), waits.name(of.b, start)
-            body += waits.lines
-            waits.lines.clear()
             body.append(f"  wire [{bits - 1}:0] v{number};")
             if isinstance(arithmetic, Log):
                 options = f".W({bits})" + (f", .BIAS({arithmetic.bias})" if of.kind == "product" else "")
@@ -119,11 +119,9 @@ def _circuit(made: Pipeline, sizes: dict[str, int]) -> str:
                 options += f", .BITS({arithmetic.bits})" if of.kind == "product" else ""
             module = f"{arithmetic.name}_{of.kind}"
             body.append(f"  {module} #({options}) n{number} (.clk, .a({a}), .b({b}), .y(v{number}));")
-    for place, root in enumerate(made.roots):
+    for number, root in enumerate(made.roots):
         name, out = waits.name(root, made.latency), sizes["OUTPUT_BITS"]
-        body += waits.lines
-        waits.lines.clear()
-        body.append(f"  assign values[{place * out}+:{out}] = {out}'({name});")
+        body.append(f"  assign values[{number * out}+:{out}] = {out}'({name});")
     if not made.roots:
         body.append("  assign values = '0;")
     pointers = [

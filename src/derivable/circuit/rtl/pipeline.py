@@ -138,7 +138,7 @@ def _pipeline(circuit: Circuit, arithmetic: Arithmetic, is_bounded: bool) -> Pip
         return waiting[0][1]
 
     of_node: list[int] = []
-    needed = _needed(circuit)
+    needed = circuit.needed()
     for node, kind in enumerate(circuit.kind.tolist()):
         children = circuit.children[circuit.offsets[node] : circuit.offsets[node + 1]].tolist()
         if not needed[node]:
@@ -152,16 +152,6 @@ def _pipeline(circuit: Circuit, arithmetic: Arithmetic, is_bounded: bool) -> Pip
             of_node.append(combine("product" if kind == AND else "sum", [of_node[child] for child in children]))
     roots = tuple(of_node[root] for root in circuit.roots.tolist())
     return Pipeline(arithmetic, tuple(operations), roots, max((operations[root].cycle for root in roots), default=0))
-
-
-def _needed(circuit: Circuit) -> np.ndarray:
-    """[node] bool: what the roots are made of."""
-    needed = np.zeros(circuit.num_nodes, bool)
-    needed[circuit.roots] = True
-    for node in range(circuit.num_nodes - 1, -1, -1):
-        if needed[node]:
-            needed[circuit.children[circuit.offsets[node] : circuit.offsets[node + 1]]] = True
-    return needed
 
 
 def run(made: Pipeline, codes: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from derivable.algebra.expr.functions import log1mexp
 from derivable.circuit.fold.literal_weights import in_columns
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.rtl.arithmetic import CYCLES
@@ -85,7 +86,7 @@ class CircuitRtl:
         """
         positive = self._numbers(weights, "weights")
         if negative_weights is None:
-            negative = 1 - positive if self.semiring == "real" else _log_complement(positive)
+            negative = 1 - positive if self.semiring == "real" else log1mexp(positive)
         else:
             negative = self._numbers(negative_weights, "negative_weights")
             positive, negative = np.broadcast_arrays(positive, negative)
@@ -100,23 +101,23 @@ class CircuitRtl:
         return self.pipeline.arithmetic.encode(columns)
 
     def _numbers(self, weights, name: str) -> NDArray[np.float64]:
-        found = np.asarray(in_columns(self.circuit, weights, name), np.float64)
-        if found.ndim == 0 or found.shape[-1] != self.circuit.num_variables:
+        array = np.asarray(in_columns(self.circuit, weights, name), np.float64)
+        if array.ndim == 0 or array.shape[-1] != self.circuit.num_variables:
             raise ShapeError(
-                f"{name} is {list(found.shape)}, expected [*batch, {self.circuit.num_variables}]: one for each variable"
+                f"{name} is {list(array.shape)}, expected [*batch, {self.circuit.num_variables}]: one for each variable"
             )
         low, high = (0.0, 1.0) if self.semiring == "real" else (-math.inf, 0.0)
-        outside = ~((found >= low) & (found <= high))
+        outside = ~((array >= low) & (array <= high))
         if outside.any():
             at = tuple(int(one) for one in np.argwhere(outside)[0])
-            raise DomainError(f"{name}[{', '.join(map(str, at))}] is {found[at]}, expected {low:g} to {high:g}")
-        return found
+            raise DomainError(f"{name}[{', '.join(map(str, at))}] is {array[at]}, expected {low:g} to {high:g}")
+        return array
 
     def run(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The golden model: the words that come out, int64 [*batch, root], for those that go in, [*batch, literal]."""
         codes = np.asarray(codes, np.int64)
-        found = run(self.pipeline, codes.reshape(-1, codes.shape[-1]))
-        return found.reshape(*codes.shape[:-1], found.shape[-1])
+        values = run(self.pipeline, codes.reshape(-1, codes.shape[-1]))
+        return values.reshape(*codes.shape[:-1], values.shape[-1])
 
     def evaluate(self, weights, negative_weights=None) -> NDArray[np.float64]:
         """What the hardware answers, bit by bit: float64 [*batch, root], nats for "log". Raises as `codes` does."""
@@ -180,15 +181,9 @@ class CircuitRtl:
         )
 
 
-def _log_complement(of: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log(1 - exp(of))"""
-    with np.errstate(divide="ignore"):
-        return np.where(of > -math.log(2), np.log(-np.expm1(of)), np.log1p(-np.exp(of)))
-
-
 def _hex(words: NDArray[np.int64], bits: int) -> str:
     """A row a line, the first word lowest."""
-    rows = (sum(int(word) << (bits * place) for place, word in enumerate(row)) for row in words.tolist())
+    rows = (sum(int(word) << (bits * column) for column, word in enumerate(row)) for row in words.tolist())
     return "".join(f"{row:x}\n" for row in rows)
 
 
