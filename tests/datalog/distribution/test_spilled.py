@@ -156,6 +156,13 @@ def test_relations_on_disk(tmp_path):
     assert f"{len(view) - 20:,} more rows" in path._repr_html_()
 
 
+def test_values_are_shown_as_in_memory(tmp_path):
+    columns = "x: f32, f: f64, s: String, b: bool, c: char, y: Symbol"
+    program = dv.Program(f'type e({columns}) rel e = {{(0.1, 0.1, "a", true, \'c\', s"q")}} query e')
+    on_disk = program.run(spill=tmp_path)["e"]
+    assert repr(on_disk) == repr(program.run()["e"]) == '{(0.1, 0.1, "a", true, \'c\', s"q")}'
+
+
 def test_types(tmp_path):
     text = (
         "type r(a: i8, b: u16, c: i64, d: f32, e: bool, f: String, g: DateTime, h: u64, i: char) "
@@ -211,7 +218,7 @@ def test_an_ended_run_goes_on(tmp_path, monkeypatch):
     count = len(computed)
     assert len(PATH.run(facts, spill=tmp_path)["path"]) == len(database["path"])
     assert len(computed) == count
-    # Other inputs begin anew.
+    # Other inputs begin at the first key.
     changed = PATH.run(chain(tmp_path, 41), spill=tmp_path)
     assert changed.folder != database.folder
     assert len(changed["path"]) == 41 * 42 // 2

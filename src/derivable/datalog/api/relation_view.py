@@ -171,7 +171,7 @@ class RelationView(Mapping):
         step = policy().cache_rows
         for start in range(0, len(order), step):
             part = order[start : start + step]
-            columns = [_shown(column[part], t) for column, t in zip(whole, self.table.types)]
+            columns = [shown_values(column[part], t) for column, t in zip(whole, self.table.types)]
             yield list(zip(*columns)) if columns else [()] * len(part)
 
     def items(self) -> Any:
@@ -334,7 +334,7 @@ class RelationView(Mapping):
         return arrow.table(columns) if columns else arrow.table({"": arrow.nulls(len(self))}).select([])
 
 
-def _shown(column: np.ndarray, t: ValueType) -> list[str]:
+def shown_values(column: np.ndarray, t: ValueType) -> list[str]:
     """The values of a column as the language writes them."""
     if column.dtype.kind in "iu":
         return list(map(str, column.tolist()))

@@ -76,8 +76,8 @@ parquet: Any = later("pyarrow.parquet")
 NUM_KEYS = 1 << 20
 # Files that an input is written to by keys at most.
 _MOST_PARTS = 256
-# The first partition is one of so many, or of more where the facts are large; how much larger one may be than that
-# before it.
+# How many partitions of the size of the first one there would be, more where the facts are large; how much larger one
+# may be than that before it.
 _FIRST, _GROWTH = 256, 4
 # Parts of the limit: what a partition is meant to take, and what its run may take, as its rows are copied once more.
 _MEANT, _MOST = 0.5, 0.75
@@ -85,7 +85,6 @@ _MEANT, _MOST = 0.5, 0.75
 _FORM = 1
 # How `atomic_write` says it.
 _CANNOT_WRITE = "cannot write the file: "
-_TAKES = "leave out {}, or the folder of the run"
 
 
 class SpilledDatabase(Mapping):
@@ -287,17 +286,15 @@ class SpilledRun(DistributedRun):
             files, frame = self.files[name], self.frames[name]
             assert version.column is not None
             folder = self.folder / "facts" / _as_file_name(Version(name, version.column).name)
-            count = min(_MOST_PARTS, max(1, -(-8 * files.num_bytes // self.limit)))
-            folders[relation] = self._written(folder, name, files, frame, version.column, count)
+            folders[relation] = self._written(folder, name, files, frame, version.column)
         return folders
 
-    def _written(
-        self, folder: Path, name: str, files: ParquetFiles, frame: Frame, column: int, count: int
-    ) -> tuple[Path, int]:
+    def _written(self, folder: Path, name: str, files: ParquetFiles, frame: Frame, column: int) -> tuple[Path, int]:
         # An earlier run may have had another limit.
         there = list(folder.parent.glob(f"{folder.name}.of-*[0-9]"))
         if there:
             return there[0], int(there[0].name.rpartition("-")[2])
+        count = self._num_parts(files.num_bytes)
         folder = folder.with_name(f"{folder.name}.of-{count}")
         t = self.plan.rules.relations[name].types[column]
         with progress(f"facts of {name}", files.num_rows, enabled=self.shows) as advance:
@@ -316,6 +313,10 @@ class SpilledRun(DistributedRun):
             )
         return folder, count
 
+    def _num_parts(self, num_bytes: int) -> int:
+        """How many files the rows by keys, of this size in memory, are in."""
+        return min(_MOST_PARTS, max(1, -(-8 * num_bytes // self.limit)))
+
     def _remaining(self) -> float | None:
         return self.deadline.remaining()
 
@@ -331,7 +332,7 @@ class SpilledRun(DistributedRun):
         first = max(_FIRST, -(-8 * sum(files.num_bytes for files in self.files.values()) // self.limit))
         widths = _Widths(self.limit, self.num_keys if is_one else self.num_keys // first or 1)
         with progress(output, 100, enabled=self.shows) as advance:
-            gaps, shown, rows = _gaps(unfinished, self.num_keys), 0.0, 0
+            gaps, rows = _gaps(unfinished, self.num_keys), 0
             advance(100 * (1 - sum(high - low for low, high in gaps) / self.num_keys), "")
             while gaps:
                 low, end = gaps[0]
@@ -355,8 +356,7 @@ class SpilledRun(DistributedRun):
                 widths.took(high - low, taken_bytes)
                 gaps[0] = high, end
                 gaps = [gap for gap in gaps if gap[0] < gap[1]]
-                shown = 100 * (high - low) / self.num_keys
-                advance(shown, f"{rows:,} rows")
+                advance(100 * (high - low) / self.num_keys, f"{rows:,} rows")
         unfinished.rename(folder)
 
     def _taken_bytes(self) -> int:
@@ -423,7 +423,7 @@ class SpilledRun(DistributedRun):
                 owner = mixed(owner, keys_of_column(batch.column(c), types[c], self.num_keys), self.num_keys)
             return owner
 
-        count = min(_MOST_PARTS, max(1, -(-8 * len(there) * 8 * len(schema) // self.limit)))
+        count = self._num_parts(8 * len(there) * len(schema))
         folder = parts.with_name(f"{done.name}.keys")
         shutil.rmtree(folder, ignore_errors=True)
         write_by_keys(there.batches(), keys, self.num_keys, count, folder, lambda rows: self._remaining())
@@ -510,7 +510,7 @@ def _on_disk(folder: Path) -> Iterator[None]:
 
 
 def _as_file_name(name: str) -> str:
-    return re.sub(r"[/%\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
+    return re.sub(r"[/%\x00-\x1f\x7f]", lambda sign: f"%{ord(sign[0]):02X}", name)
 
 
 def run_on_disk(
@@ -530,7 +530,9 @@ def run_on_disk(
     """A run partition after partition, as `Program.run` has it. `others` are options that it takes only in memory."""
     wrong = [name for name, value in others.items() if value]
     if wrong:
-        raise UnsupportedError(f"a run in partitions takes no {wrong[0]}", hint=_TAKES.format(wrong[0]))
+        raise UnsupportedError(
+            f"a run in partitions takes no {wrong[0]}", hint=f"leave out {wrong[0]}, or the folder of the run"
+        )
     limits = checked_limits(iteration_limit, round_limit)
     inputs = checked_facts(facts)
     run = SpilledRun(program, inputs, provenance, spill, memory_limit, time_limit, progress, k, limits)

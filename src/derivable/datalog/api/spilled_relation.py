@@ -15,12 +15,12 @@ from derivable.core import html
 from derivable.core.diagnostics import AbsentTupleError
 from derivable.core.files import atomic_write, checked_path
 from derivable.core.lazy import later, optional_module
-from derivable.datalog.api.relation_view import arrow_column, tag_text
+from derivable.datalog.api.relation_view import arrow_column, shown_values, tag_text
 from derivable.datalog.distribution.keys import keys_of
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.words import checked_words
 from derivable.datalog.values.symbols import SymbolTable
-from derivable.datalog.values.terms import show_character, show_value
+from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import ValueType, fits, show_column
 
 if TYPE_CHECKING:
@@ -149,9 +149,11 @@ class SpilledRelation(Mapping):
         for batch in self.batches():
             if left <= 0:
                 return
-            rows = list(islice(self._tuples(batch), left))
-            left -= len(rows)
-            yield [tuple(map(_shown, row, self.types)) for row in rows]
+            part = batch.slice(0, left)
+            left -= part.num_rows
+            values = [column.to_numpy(zero_copy_only=False) for column in part.columns]
+            columns = list(map(shown_values, values, self.types))
+            yield list(zip(*columns)) if columns else [()] * part.num_rows
 
     def _row(self, key: Any) -> tuple[bool, Any]:
         """Whether a tuple is there, and its tag."""
@@ -172,9 +174,9 @@ class SpilledRelation(Mapping):
                 is_here = arrow.array(np.ones(batch.num_rows, bool))
                 for column, value in zip(batch.columns, wanted):
                     is_here = compute.and_(is_here, compute.equal(column, value))
-                place = compute.index(is_here, True).as_py()
-                if place >= 0:
-                    return True, batch.columns[-1][place].as_py() if self.has_tags else True
+                row = compute.index(is_here, True).as_py()
+                if row >= 0:
+                    return True, batch.columns[-1][row].as_py() if self.has_tags else True
         return False, None
 
     def __contains__(self, key: object) -> bool:
@@ -184,7 +186,7 @@ class SpilledRelation(Mapping):
         is_there, tag = self._row(key)
         if not is_there:
             shown = ", ".join(map(show_value, as_tuple(key)))
-            raise AbsentTupleError(f"{self.name}({shown}) is not derived", hint="`in` asks for a tuple")
+            raise AbsentTupleError(f"{self.name}({shown}) is not derived", hint="`in` says whether a tuple is there")
         return tag
 
     def __repr__(self) -> str:
@@ -226,19 +228,13 @@ def mixed(owner: Any, keys: Any, num_keys: int) -> Any:
 
 def files_of(folder: Path) -> dict[tuple[int, int], Path]:
     """(first key, end of the keys) -> the file with the rows of these, in their order."""
-    found = {}
+    files = {}
     for path in folder.glob("*-*.parquet"):
         low, _, high = path.stem.partition("-")
-        found[int(low), int(high)] = path
-    return dict(sorted(found.items()))
+        files[int(low), int(high)] = path
+    return dict(sorted(files.items()))
 
 
 def file_of(folder: Path, low: int, high: int) -> Path:
     """The file with the rows of keys from `low` to below `high`."""
     return folder / f"{low:07}-{high:07}.parquet"
-
-
-def _shown(value: Any, t: ValueType) -> str:
-    if t.name == "Symbol":
-        return f"s{show_value(value)}"
-    return show_character(value) if t.family == "char" else show_value(value)

@@ -7,6 +7,7 @@ product fits into 64 bits; a text has the CRC-32 of its UTF-8, mod n.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 
 import numpy as np
 
@@ -24,6 +25,14 @@ def is_text(t: ValueType) -> bool:
 def keys_of(words: np.ndarray, t: ValueType, symbols: SymbolTable, count: int) -> np.ndarray:
     """[row] the key, in range(count), of each value of a column of words."""
     if is_text(t):
-        texts = (text.encode("utf-8", "surrogatepass") for text in texts_of(words, t, symbols))
-        return np.fromiter((zlib.crc32(text) % count for text in texts), np.int64, len(words))
+        return keys_of_texts(texts_of(words, t, symbols), count)
+    return keys_of_integers(words, count)
+
+
+def keys_of_texts(texts: Collection[str], count: int) -> np.ndarray:
+    encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
+    return np.fromiter((zlib.crc32(text) % count for text in encoded), np.int64, len(texts))
+
+
+def keys_of_integers(words: np.ndarray, count: int) -> np.ndarray:
     return np.mod(np.mod(np.mod(words.astype(np.int64), PRIME) * FACTOR, PRIME), count)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 
 from derivable.core.diagnostics import BindingError, ParseError, TypeMismatchError, UnsupportedError
 from derivable.core.lazy import later
-from derivable.datalog.distribution.keys import FACTOR, PRIME, is_text
+from derivable.datalog.distribution.keys import is_text, keys_of_integers, keys_of_texts
 from derivable.datalog.values.values import ValueType
 
 arrow: Any = later("pyarrow")
@@ -94,8 +93,8 @@ class ParquetFiles:
     @property
     def state(self) -> list[tuple[str, int, int]]:
         """Path, bytes and time of change of each file."""
-        found = [(path, path.stat()) for path in self.paths]
-        return [(os.fspath(path.absolute()), status.st_size, status.st_mtime_ns) for path, status in found]
+        files = [(path, path.stat()) for path in self.paths]
+        return [(os.fspath(path.absolute()), status.st_size, status.st_mtime_ns) for path, status in files]
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches of these columns, in this order."""
@@ -166,14 +165,12 @@ def keys_of_column(column: Any, t: ValueType, count: int) -> np.ndarray:
         column = column.dictionary_decode()
     if is_text(t):
         encoded = column.dictionary_encode()
-        texts = [zlib.crc32((text or "").encode()) % count for text in encoded.dictionary.to_pylist()]
-        places = compute.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
-        return np.array(texts or [0], np.int64)[places]
+        keys = keys_of_texts(encoded.dictionary.to_pylist() or [""], count)
+        return keys[compute.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)]
     if t.family == "bool":
         column = column.cast(arrow.int8())
     numbers = compute.fill_null(column.cast(arrow.uint64() if t.name in ("u64", "usize") else arrow.int64()), 0)
-    words = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.mod(np.mod(np.mod(words, PRIME) * FACTOR, PRIME), count)
+    return keys_of_integers(numbers.to_numpy(zero_copy_only=False), count)
 
 
 def write_by_keys(

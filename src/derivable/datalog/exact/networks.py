@@ -80,7 +80,7 @@ class Shape:
 
     @staticmethod
     def of(ram: Ram, wanted: Sequence[str]) -> Shape | None:
-        """wanted: the relations that are asked for, or observed; None if rules are of another form."""
+        """wanted: the relations that are outputs, or observed; None if rules are of another form."""
         others = any(one.lattice or one.keys or one.is_certain for one in ram.relations.values())
         if ram.demand is not None or others:
             return None
@@ -102,8 +102,8 @@ class Shape:
         tables, read = {}, dict.fromkeys(name for name in wanted if name not in clauses)
         for name, clause in clauses.items():
             body = [atom for atom in clause.body if isinstance(atom, Atom)]
-            own = [atom for atom in body if atom.relation not in clauses and times[atom.relation] == 1]
-            table = max(own, key=lambda atom: len(atom.terms), default=None)
+            candidates = [atom for atom in body if atom.relation not in clauses and times[atom.relation] == 1]
+            table = max(candidates, key=lambda atom: len(atom.terms), default=None)
             parents = tuple(atom for atom in body if atom is not table)
             if table is None or not _fits(clause, parents, table):
                 return None
@@ -114,15 +114,15 @@ class Shape:
 
 def _fits(clause: Clause, parents: Sequence[Atom], table: Atom) -> bool:
     """Whether the terms are variables, those of each node others, and the table has those of the head."""
-    own = [term.name for term in table.terms if isinstance(term, Var)]
-    others = [term.name for atom in parents for term in atom.terms if isinstance(term, Var)]
+    columns = [term.name for term in table.terms if isinstance(term, Var)]
+    of_parents = [term.name for atom in parents for term in atom.terms if isinstance(term, Var)]
     terms = [term for atom in (*parents, table) for term in atom.terms]
     return (
         all(term is None or isinstance(term, Var) for term in terms)
-        and len(set(own)) == len(own)
-        and len(set(others)) == len(others)
+        and len(set(columns)) == len(columns)
+        and len(set(of_parents)) == len(of_parents)
         and len({atom.relation for atom in parents}) == len(parents)
-        and all(isinstance(term, Var) and term.name in own for term in clause.terms)
+        and all(isinstance(term, Var) and term.name in columns for term in clause.terms)
     )
 
 
@@ -238,29 +238,29 @@ class Network:
 
     def _entries(self, cell: np.ndarray, variables: np.ndarray, count: int) -> np.ndarray:
         """The circuit node [cell] of the facts of each cell, one of which holds."""
-        found = np.zeros(count, np.int32)
+        entries = np.zeros(count, np.int32)
         nodes = np.where(variables < 0, np.int32(TRUE), self.literals[variables])
-        found[cell] = nodes
+        entries[cell] = nodes
         several = np.bincount(cell, minlength=count) if len(cell) else np.zeros(count, np.int64)
         if (several > 1).any():
             order = np.argsort(cell, kind="stable")
-            found[several > 0] = self.builder.add_gates(OR, offsets_of(several[several > 0]), nodes[order])
-        return found
+            entries[several > 0] = self.builder.add_gates(OR, offsets_of(several[several > 0]), nodes[order])
+        return entries
 
     def _rest(self, choice: np.ndarray, key: np.ndarray, variables: np.ndarray) -> np.ndarray:
         """The circuit node [key] of that no fact of a key holds: the other values of its choice."""
-        found = np.where(choice == -2, np.int32(TRUE), np.int32(FALSE))
+        rest = np.where(choice == -2, np.int32(TRUE), np.int32(FALSE))
         there = np.bincount(key, minlength=len(choice))
         left = np.where(choice >= 0, self.members[choice] - there, 0)
         for one in left.nonzero()[0].tolist():
             mine = variables[key == one]
             if self.is_alone[mine[0]]:
-                found[one] = self.builder.literal(-1 - int(mine[0]))
+                rest[one] = self.builder.literal(-1 - int(mine[0]))
                 continue
             group = self.facts.random.groups[int(choice[one])]
             others = np.setdiff1d(group[self.is_possible[group]], mine)
-            found[one] = self.builder.disjunction(self.literals[others])
-        return found
+            rest[one] = self.builder.disjunction(self.literals[others])
+        return rest
 
     def compiled(self, outputs: Sequence[str], items: Sequence[Evidence], watch: Watch) -> Circuit:
         """The circuit of the evidence, and of that each row of the outputs equals an indicator of its own; variables
@@ -315,16 +315,16 @@ def _matched(
     """
     if len(shared) == len(node.columns) == 1:
         # Its rows are different, and in order.
-        kept = which = np.arange(node.num_rows)
+        first = which = np.arange(node.num_rows)
         count = node.num_rows
     else:
-        kept, which, count = _distinct([node.columns[c] for c, _ in shared], node.num_rows)
+        first, which, count = _distinct([node.columns[c] for c, _ in shared], node.num_rows)
     if len(shared) == 1:
-        words, wanted = node.columns[shared[0][0]][kept], columns[shared[0][1]]
+        words, wanted = node.columns[shared[0][0]][first], columns[shared[0][1]]
         digits = np.minimum(np.searchsorted(words, wanted), count - 1)
         digits = np.where(words[digits] == wanted, digits, -1)
     else:
-        both = [np.concatenate([node.columns[c][kept], columns[other]]) for c, other in shared]
+        both = [np.concatenate([node.columns[c][first], columns[other]]) for c, other in shared]
         _, codes, total = _distinct(both, count + num_facts)
         class_of = np.full(total, -1)
         class_of[codes[:count]] = np.arange(count)
@@ -337,8 +337,7 @@ def _distinct(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np
     """(the first of each distinct row, the distinct row [row], how many) of columns [row], in order."""
     if not columns:
         return np.zeros(min(count, 1), np.int64), np.zeros(count, np.int64), min(count, 1)
-    if len(columns) == 1:
-        _, first, which = np.unique(columns[0], return_index=True, return_inverse=True)
-        return first, which.reshape(-1), len(first)
-    _, first, which = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    # Single numbers are compared faster than rows of one.
+    rows, axis = (columns[0], None) if len(columns) == 1 else (np.stack(columns, axis=1), 0)
+    _, first, which = np.unique(rows, axis=axis, return_index=True, return_inverse=True)
     return first, which.reshape(-1), len(first)
