@@ -68,51 +68,46 @@ class SourceText:
 
 
 def tokens_of(
-    file: SourceText, place: int = 0, stop: int | None = None, fewest_facts: int | None = None
+    file: SourceText, position: int = 0, stop: int | None = None, fewest_facts: int | None = None
 ) -> list[Token]:
     """All tokens of a file, or of a part of it, without the end.
 
-    fewest_facts  so many facts of one relation that follow each other are one token but for the first; None for never
+    fewest_facts  how many facts of one relation that follow each other are one token but for the first; None for never
     """
-    text, found = file.text, []
+    text, tokens = file.text, list[Token]()
     stop = len(text) if stop is None else stop
-    line, start = text.count("\n", 0, place) + 1, text.rfind("\n", 0, place) + 1
+    line, start = text.count("\n", 0, position) + 1, text.rfind("\n", 0, position) + 1
     is_spaced, begins_line = True, True
     # Where facts have been looked for, and those that have been seen behind the first one.
-    looked, run = place, None
-    while place < stop:
-        if run is not None and place == run.start:
-            found.append(Token("facts", "", found[-1].span, facts=run))
-            place, run = run.end, None
-            line, start = text.count("\n", 0, place) + 1, text.rfind("\n", 0, place) + 1
-            continue
-        match = _TOKEN.match(text, place)
-        assert match is not None
-        kind, end = match.lastgroup or "", match.end()
-        if kind == "space":
-            breaks = text.count("\n", place, end)
-            if breaks:
-                line, start, begins_line = line + breaks, text.rfind("\n", place, end) + 1, True
-            is_spaced, place = True, end
-            continue
-        if (
-            fewest_facts is not None
-            and kind == "name"
-            and begins_line
-            and place >= looked
-            and (not found or (found[-1].kind == "sign" and found[-1].text == "."))
-            # What goes on behind a backslash may be a line of the preprocessor.
-            and text[max(0, start - 2) : start] != "\\\n"
-        ):
-            looked, run = _FACTS.run(text, place, fewest_facts)
-        span = file.span(line, place - start + 1, end - place)
-        found.append(Token(kind, match[0], span, is_spaced, begins_line))
-        breaks = match[0].count("\n")
+    looked, run = position, None
+    while position < stop:
+        if run is not None and position == run.start:
+            tokens.append(Token("facts", "", tokens[-1].span, facts=run))
+            kind, end, run = "facts", run.end, None
+        else:
+            match = _TOKEN.match(text, position)
+            assert match is not None
+            kind, end = match.lastgroup or "", match.end()
+            if (
+                fewest_facts is not None
+                and kind == "name"
+                and begins_line
+                and position >= looked
+                and (not tokens or (tokens[-1].kind == "sign" and tokens[-1].text == "."))
+                # What goes on behind a backslash may be a line of the preprocessor.
+                and text[max(0, start - 2) : start] != "\\\n"
+            ):
+                looked, run = _FACTS.run(text, position, fewest_facts)
+            if kind != "space":
+                span = file.span(line, position - start + 1, end - position)
+                tokens.append(Token(kind, match[0], span, is_spaced, begins_line))
+        breaks = text.count("\n", position, end)
         if breaks:
-            line, start = line + breaks, text.rfind("\n", place, end) + 1
-        is_spaced = begins_line = False
-        place = end
-    return found
+            line, start = line + breaks, text.rfind("\n", position, end) + 1
+        is_spaced = kind == "space"
+        begins_line = is_spaced and (begins_line or breaks > 0)
+        position = end
+    return tokens
 
 
 def no_token(file: SourceText, token: Token) -> ParseError:

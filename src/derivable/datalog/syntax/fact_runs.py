@@ -46,9 +46,16 @@ class FactPatterns:
         any_constant = "|".join(f"(?:{pattern})" for pattern, _ in constants.values())
         arguments = rf"(?:{any_constant})(?:{_SPACE},{_SPACE}(?:{any_constant}))*+"
         before = "()" if tag is None else f"(?:{tag})?+"
-        self.fact = re.compile(rf"{before}({name})\({_SPACE}({arguments}){_SPACE}\){_SPACE}\.(?=\s|\Z)", re.ASCII)
+        self.fact = re.compile(
+            rf"{_SPACE}{before}({name})\({_SPACE}({arguments}){_SPACE}\){_SPACE}\.(?=\s|\Z)", re.ASCII
+        )
         named = "|".join(f"(?P<{kind}>{pattern})" for kind, (pattern, _) in constants.items())
         self.constant = re.compile(named, re.ASCII)
+
+    def _form(self, fact: re.Match[str]) -> tuple[bool, str, tuple[str, ...]]:
+        """What facts of a run have in common: whether they have tags, their relation and the kinds of its columns."""
+        tag, name, arguments = fact.groups()
+        return bool(tag), name, tuple(constant.lastgroup or "" for constant in self.constant.finditer(arguments))
 
     def run(self, text: str, start: int, fewest: int) -> tuple[int, FactRun | None]:
         """(where the facts end that begin at `start` and are like the first one, those behind it if there are at least
@@ -56,20 +63,23 @@ class FactPatterns:
         first = self.fact.match(text, start)
         if first is None:
             return start, None
-        tag, name, arguments = first.groups()
-        kinds = tuple(found.lastgroup or "" for found in self.constant.finditer(arguments))
+        form = has_tag, name, kinds = self._form(first)
+        # Of few facts no pattern is made: programs have few of each of many relations.
+        count, end = 1, first.end()
+        while count < fewest and (fact := self.fact.match(text, end)) is not None and self._form(fact) == form:
+            count, end = count + 1, fact.end()
+        if count < fewest:
+            return end, None
         parts = f"{_SPACE},{_SPACE}".join(f"({self.constants[kind][0]})" for kind in kinds)
-        before = self.tag if tag else ""
+        before = self.tag if has_tag else ""
         row = re.compile(rf"{_SPACE}{before}{re.escape(name)}\({_SPACE}{parts}{_SPACE}\){_SPACE}\.(?=\s|\Z)", re.ASCII)
         # Texts behind each other: a tuple for each row would keep the garbage collector busy.
         flat: list[str] = []
-        count, end = 1, first.end()
-        while (found := row.match(text, end)) is not None:
-            flat += found.groups()
-            count, end = count + 1, found.end()
-        if count < fewest:
-            return end, None
-        columns = [flat[i :: len(kinds) + bool(tag)] for i in range(len(kinds) + bool(tag))]
-        tags = tuple(map(float, columns.pop(0))) if tag else None
+        end = first.end()
+        while (fact := row.match(text, end)) is not None:
+            flat += fact.groups()
+            end = fact.end()
+        columns = [flat[i :: len(kinds) + has_tag] for i in range(len(kinds) + has_tag)]
+        tags = tuple(map(float, columns.pop(0))) if has_tag else None
         values = tuple(tuple(map(self.constants[kind][1], column)) for kind, column in zip(kinds, columns))
         return end, FactRun(name, kinds, values, tags, text, first.end(), end)
