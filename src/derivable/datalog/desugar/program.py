@@ -415,15 +415,15 @@ class Desugaring(Constants):
 
     def positions(self, tag: Any, key: tuple[r.Var, ...]) -> tuple[int, ...]:
         """Where in a key, counted from its end, the variables are for each of whose values a probability is learned."""
-        found = []
-        places = {variable.name: place - len(key) for place, variable in enumerate(key)}
+        positions = []
+        by_name = {variable.name: position - len(key) for position, variable in enumerate(key)}
         for variable in tag.by if isinstance(tag, s.Tunable) else ():
-            if variable.name not in places:
-                hint = f"the body binds {', '.join(places)}" if places else "the body binds no variable"
+            if variable.name not in by_name:
+                hint = f"the body binds {', '.join(by_name)}" if by_name else "the body binds no variable"
                 message = f"`{variable.name}` has no value of its own in the instances of the rule"
                 self.error(BindingError, message, variable.span, hint)
-            found.append(places[variable.name])
-        return tuple(found)
+            positions.append(by_name[variable.name])
+        return tuple(positions)
 
     def reduce_rule(self, item: s.ReduceRule) -> None:
         environment = dict(self.typed.variables(item))

@@ -123,5 +123,5 @@ class Coins:
     ) -> None:
         if parameter is not None:
             by = coin.by[option] if coin.by else ()
-            types = tuple(coin.key[place].type for place in by)
-            self.random.tied.append(Tied(parameter, variables, tuple(words[place] for place in by), types))
+            types = tuple(coin.key[position].type for position in by)
+            self.random.tied.append(Tied(parameter, variables, tuple(words[position] for position in by), types))

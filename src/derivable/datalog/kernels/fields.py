@@ -15,28 +15,12 @@ from derivable.device.cpu.places import eight_bytes, pointer, trailing_zeros
 SHORT, LONG, FLOAT, TEXT = range(4)
 
 NEWLINE, RETURN, PLUS, MINUS, POINT, ZERO, NINE, EXPONENT = 10, 13, 43, 45, 46, 48, 57, 101
-# All integers of so many digits are in 64 bits.
+# All integers of this many digits are in 64 bits.
 _DIGITS = 18
-# All of so many digits are in 64 bits without a sign.
+# All of this many digits are in 64 bits without a sign.
 _DIGITS_OF_FLOAT = 19
 _EACH = np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x2020202020202020)
-
-
-@kernel
-def _integer(data, stop, position) -> tuple[Any, Any]:
-    """(position after it, value) of the integer at `position`; (-1, 0) if there is none, or one of many digits."""
-    negative = position < stop and data[position] == MINUS
-    start = position + negative
-    at, value = start, np.int64(0)
-    while at < stop and ZERO <= data[at] <= NINE:
-        value = 10 * value + (data[at] - ZERO)
-        at += 1
-        if at - start > _DIGITS:
-            return np.int64(-1), np.int64(0)
-    if at == start:
-        return np.int64(-1), np.int64(0)
-    return at, -value if negative else value
 
 
 @kernel(inline="always")
@@ -52,6 +36,18 @@ def _more_digits(data, stop, position, number) -> tuple[Any, Any]:
         number = number * np.uint64(10) + np.uint64(data[position] - ZERO)
         position += 1
     return position, number
+
+
+@kernel
+def _integer(data, stop, position) -> tuple[Any, Any]:
+    """(position after it, value) of the integer at `position`; (-1, 0) if there is none, or one of many digits."""
+    negative = position < stop and data[position] == MINUS
+    start = position + negative
+    position, digits = _more_digits(data, stop, start, np.uint64(0))
+    if position == start or position - start > _DIGITS:
+        return np.int64(-1), np.int64(0)
+    value = np.int64(digits)
+    return position, -value if negative else value
 
 
 @kernel
@@ -122,17 +118,17 @@ def _ends_with_return(data, stop, position):
 def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places, halves, words, powers):
     """Read a line that is not blank; the start of the next one, -1 where something is not of the form."""
     for c in range(width):
-        place, kind = row + places[c], kinds[c]
+        at, kind = row + places[c], kinds[c]
         end = NEWLINE if c + 1 == width else delimiter
         if kind == TEXT:
-            words[place] = position
+            words[at] = position
             position = _end_of_text(data, stop, position, delimiter, delimiters)
             words[row + places[width + c]] = position
         elif kind == FLOAT:
             position, bits = _float(data, stop, position, powers)
             if position < 0:
                 return np.int64(-1)
-            words[place] = bits
+            words[at] = bits
         else:
             if position + 8 <= stop:
                 # Mostly it has one to seven digits: no branch depends on how many.
@@ -142,18 +138,18 @@ def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places
                 if 8 <= bits < 57 and after == np.uint64((end - ZERO) & 255):
                     value = number_of_digits(digits, bits)
                     if kind == LONG:
-                        words[place] = value
+                        words[at] = value
                     else:
-                        halves[place] = value
+                        halves[at] = value
                     position += (bits >> 3) + 1
                     continue
             position, value = _integer(data, stop, position)
             if position < 0:
                 return np.int64(-1)
             if kind == LONG:
-                words[place] = value
+                words[at] = value
             else:
-                halves[place] = value
+                halves[at] = value
                 if value != np.int64(np.int32(value)):
                     return np.int64(-1)
         if position < stop and data[position] == end:

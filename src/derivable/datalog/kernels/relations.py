@@ -144,7 +144,7 @@ def dense_lists(keys, values, low, offsets, lists):
 
 @kernel("int64[] int64[] int64 int64 int64 int64[] uint64[]")
 def trie_bits(offsets, values, least, first_word, num_words, bit_rows, bits):
-    """Set the bits of the values of lists of at least so many, at least one.
+    """Set the bits of the values of lists of at least `least` of them, at least one.
 
     List k is values[offsets[k]:offsets[k + 1]].
     bit_rows  [list] the number of its row, -1 without one

@@ -106,24 +106,24 @@ class Reader:
 
     def scanned(self, position: int, stop: int, is_part: bool = False) -> list[Token]:
         """The tokens of a part of the text."""
-        found, text, fewest = [], self.text, policy().call_rows
+        tokens, text, fewest = list[Token](), self.text, policy().call_rows
         # Where facts have been looked for, and those that have been seen behind the first one.
         looked, run = stop if is_part else position, None
         while position < stop:
             if run is not None and position == run.start:
-                found.append(Token("facts", "", position, run.end, run))
+                tokens.append(Token("facts", "", position, run.end, run))
                 position, run = run.end, None
                 continue
-            if position >= looked and (not found or found[-1].kind in ("end", "facts")):
+            if position >= looked and (not tokens or tokens[-1].kind in ("end", "facts")):
                 looked, run = _FACTS.run(text, position, fewest)
             token = _TOKEN.match(text, position)
             assert token is not None
             assert token.lastgroup is not None
             if token.lastgroup != "skip":
-                found.append(Token(token.lastgroup, token.group(), position, token.end()))
+                tokens.append(Token(token.lastgroup, token.group(), position, token.end()))
             position = token.end()
-        found.append(Token("last", "", stop, stop))
-        return found
+        tokens.append(Token("last", "", stop, stop))
+        return tokens
 
     # Places and errors
 

@@ -14,25 +14,25 @@ from derivable.datalog.values.values import TYPES
 
 def with_facts(items: Iterable[n.Node], types: Types, bits: int) -> list[n.Node]:
     """The items, in which only such facts are runs as are rows of their relation as they are."""
-    found: list[n.Node] = []
+    fitting: list[n.Node] = []
     for item in items:
         if isinstance(item, n.Clause) and item.more is not None and not _are_rows(item, types, bits):
-            found += spelled_out(item, types.file)
+            fitting += spelled_out(item, types.file)
         else:
-            found.append(item)
-    return found
+            fitting.append(item)
+    return fitting
 
 
 def spelled_out(item: n.Clause, file: SourceText) -> list[n.Clause]:
     """All facts of a run, each a clause with the places of the text."""
     run, name = item.more, item.heads[0].name
-    found = [replace(item, more=None)]
+    facts = [replace(item, more=None)]
     origin = item.span.origin
     file = file if origin is None else SourceText(origin.text, origin.source, is_included=True)
     for clause in parse(tokens_of(file, run.start, run.end), file):
         assert isinstance(clause, n.Clause)
-        found.append(replace(clause, heads=(replace(clause.heads[0], name=name),)))
-    return found
+        facts.append(replace(clause, heads=(replace(clause.heads[0], name=name),)))
+    return facts
 
 
 def _are_rows(item: n.Clause, types: Types, bits: int) -> bool:

@@ -175,13 +175,13 @@ class _Lines:
         names = [str(i) for i in range(width)]
         if sorted(self.places) == [*range(width)] and not (options.is_rfc and b'"' in data):
             words = WORDS[self.values.bits]
-            of_places = {place: TYPES[words[t]] for place, t in zip(self.places, self.types)}
-            types = [of_places[place] for place in range(width)]
+            of_fields = {field: TYPES[words[t]] for field, t in zip(self.places, self.types)}
+            types = [of_fields[field] for field in range(width)]
             columns = plain_columns(
                 data, start, options.delimiter, types, num_lines(data), has_blanks=False, rounds_once=True
             )
             if columns is not None:
-                return Columns(tuple(names), tuple(columns[place] for place in self.places))
+                return Columns(tuple(names), tuple(columns[field] for field in self.places))
         with whole_import():
             import pyarrow as arrow
             from pyarrow import csv

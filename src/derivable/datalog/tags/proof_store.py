@@ -272,7 +272,7 @@ class ProofStore:
         self.single[fresh] = self._sets_of(literals, self.literals.costs[literals], np.ones(count, np.int64))
 
     def _sets_of(self, literals: np.ndarray, costs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """New sets [set] of so many proofs each, which are one literal each, set after set and best first."""
+        """New sets [set] of `sizes` [set] proofs, which are one literal each, set after set and best first."""
         count, is_some = len(literals), sizes > 0
         self._make_room(int(is_some.sum()), count, count)
         number, row, block = self.used[:3].tolist()

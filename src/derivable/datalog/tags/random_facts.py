@@ -139,19 +139,19 @@ class RandomFacts:
         rests = 1.0 - np.add.reduceat(probabilities, starts[:-1])
         has_rest = rests > 1e-12
         before = np.cumsum(has_rest) - has_rest
-        place = np.arange(len(probabilities)) + before.repeat(sizes)
+        position = np.arange(len(probabilities)) + before.repeat(sizes)
         nothing = (starts[1:] + before)[has_rest]
         numbers = np.empty(len(probabilities) + len(nothing))
-        numbers[place], numbers[nothing] = probabilities, rests[has_rest]
+        numbers[position], numbers[nothing] = probabilities, rests[has_rest]
         kinds = np.full(len(numbers), KINDS[kind], np.uint8)
         kinds[nothing] = CHANCE
-        self.origins.append((first, lambda number: origin(int(np.searchsorted(place, number)))))
+        self.origins.append((first, lambda number: origin(int(np.searchsorted(position, number)))))
         self.kinds[first:] = kinds.tobytes()
         self.probabilities.extend(numbers.tolist())
         self.nothing.extend((first + nothing).tolist())
         ends = first + starts + np.append(before, len(nothing))
         self.groups += np.split(np.arange(first, first + len(numbers), dtype=np.int64), (ends[1:-1] - first).tolist())
-        return first + place
+        return first + position
 
     def require(self, carrier: Carrier) -> None:
         """State the provenance. Raises DomainError for tags so far that it does not take, as `add` does from now on."""

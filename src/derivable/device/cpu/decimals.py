@@ -73,10 +73,10 @@ def nearest_double(digits, exponent, powers) -> Any:
     # Of two leading ones the second is cleared, so that the conversion does not round up to another power of two.
     leading = (magnitude_bits(np.float64(digits & ~(digits >> _ONE))) >> 52) - 1023
     digits = digits << np.uint64(63 - leading)
-    place = 2 * (exponent - LEAST)
-    high, low = _product(digits, powers[place])
+    at = 2 * (exponent - LEAST)
+    high, low = _product(digits, powers[at])
     if high & _BEHIND == _BEHIND:
-        more, _ = _product(digits, powers[place + 1])
+        more, _ = _product(digits, powers[at + 1])
         low += more
         if more > low:
             high += _ONE
