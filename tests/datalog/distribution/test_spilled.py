@@ -156,6 +156,35 @@ def test_relations_on_disk(tmp_path):
     assert f"{len(view) - 20:,} more rows" in path._repr_html_()
 
 
+ZONES = [pa.timestamp("us", zone) for zone in ("UTC", "Europe/Berlin")]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("String", pa.array(["a"]), pa.array(["b"], pa.large_string())),
+        ("String", pa.array(["a"]), pa.array(["b"]).dictionary_encode()),
+        ("String", pa.array(["a"]).dictionary_encode(), pa.array(["b"]).dictionary_encode()),
+        ("i32", pa.array([200], pa.uint8()), pa.array([-300], pa.int16())),
+        ("DateTime", pa.array([1000], pa.timestamp("us")), pa.array([2], pa.timestamp("ms"))),
+        ("DateTime", *(pa.array([moment], zone) for moment, zone in enumerate(ZONES))),
+        ("i64", pa.array([], pa.int64()), pa.array([], pa.int64())),
+    ],
+)
+def test_files_may_have_columns_of_other_types_of_arrow(tmp_path, kind, first, second, whole):
+    for number, column in enumerate((first, second)):
+        write(tmp_path / "e" / f"{number}.parquet", k=np.arange(len(column)) + number, x=column)
+    rule = "r(k, y) = e(k, _), e(_, y)" if whole else "r(k, y) = e(k, y)"
+    program = dv.Program(f"type e(k: i64, x: {kind}) rel {rule} query r")
+    if kind == "DateTime":
+        values = [column.cast(pa.timestamp("us")).to_pylist()[0] for column in (first, second)]
+    else:
+        values = [*first.to_pylist(), *second.to_pylist()]
+    expected = {(k, values[y]) for k in range(len(values)) for y in range(len(values)) if whole or k == y}
+    assert set(program.run({"e": tmp_path / "e"}, spill=tmp_path / "run")["r"]) == expected
+
+
 def test_values_are_shown_as_in_memory(tmp_path):
     columns = "x: f32, f: f64, s: String, b: bool, c: char, y: Symbol"
     program = dv.Program(f'type e({columns}) rel e = {{(0.1, 0.1, "a", true, \'c\', s"q")}} query e')

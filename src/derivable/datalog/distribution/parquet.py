@@ -53,12 +53,14 @@ class ParquetFiles:
     """Files of the same columns.
 
     types      column -> its type, as Spark calls it
+    schema     the columns in Arrow, of types that hold those of all files
     num_rows   of all of them
     num_bytes  of their columns in memory, about
     """
 
     paths: tuple[Path, ...]
     types: Mapping[str, str]
+    schema: Any
     num_rows: int
     num_bytes: int
 
@@ -72,6 +74,7 @@ class ParquetFiles:
         what = f"facts for `{name}`"
         paths = _files(what, os.fspath(path))
         types: dict[str, str] = {}
+        schemas: list[Any] = []
         num_rows = num_bytes = 0
         for number, one in enumerate(paths):
             with _reading(one):
@@ -88,7 +91,9 @@ class ParquetFiles:
                     hint="write them with the same columns, or give one of them",
                 )
             types = here
-        return ParquetFiles(tuple(paths), types, num_rows, max(num_bytes, 8 * num_rows * len(types)))
+            schemas.append(schema)
+        num_bytes = max(num_bytes, 8 * num_rows * len(types))
+        return ParquetFiles(tuple(paths), types, _common(schemas), num_rows, num_bytes)
 
     @property
     def state(self) -> list[tuple[str, int, int]]:
@@ -98,14 +103,18 @@ class ParquetFiles:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches of these columns, in this order."""
+        schema = self._schema(columns)
         for path in self.paths:
             with _reading(path), parquet.ParquetFile(path, pre_buffer=False) as file:
                 for batch in file.iter_batches(BATCH, columns=list(columns), use_threads=False):
-                    yield batch.select(list(columns))
+                    yield batch.select(list(columns)).cast(schema)
 
     def table(self, columns: Sequence[str]) -> Any:
         """All rows of these columns."""
-        return arrow.Table.from_batches(list(self.batches(columns)))
+        return arrow.Table.from_batches(list(self.batches(columns)), self._schema(columns))
+
+    def _schema(self, columns: Sequence[str]) -> Any:
+        return arrow.schema([self.schema.field(name) for name in columns])
 
 
 def is_parquet(facts: Any) -> bool:
@@ -149,9 +158,27 @@ def _reading(path: Path) -> Iterator[None]:
         raise ParseError(f"cannot read the file: {error}", source=os.fspath(path), hint="check the path") from None
 
 
+def _common(schemas: Sequence[Any]) -> Any:
+    """The schema of all files of such schemas, whose columns have the same names."""
+    first = schemas[0].remove_metadata()
+    if all(schema.equals(first) for schema in schemas):
+        return first
+    plain = [arrow.schema([(field.name, _plain(field.type)) for field in schema]) for schema in schemas]
+    return arrow.unify_schemas(plain, promote_options="permissive")
+
+
+def _plain(kind: Any) -> Any:
+    """A type that can be had in common with other ones: without a dictionary, moments in UTC."""
+    kind = _decoded(kind)
+    return arrow.timestamp(kind.unit, "UTC") if arrow.types.is_timestamp(kind) and kind.tz is not None else kind
+
+
+def _decoded(kind: Any) -> Any:
+    return kind.value_type if arrow.types.is_dictionary(kind) else kind
+
+
 def _type(kind: Any) -> str:
-    if arrow.types.is_dictionary(kind):
-        return _type(kind.value_type)
+    kind = _decoded(kind)
     if arrow.types.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if arrow.types.is_decimal(kind):
