@@ -108,10 +108,9 @@ class Clauses(Written):
         """Put many facts to the one before them; those of a library, whose first one is the library's, are clauses."""
         last = self.program.clauses[-1] if self.program.clauses else None
         if last is not None and last.span == term.span:
-            self.program.clauses[-1] = replace(last, more=term.run)
+            self.program.clauses[-1] = replace(last, more=term)
             return
-        origin = term.span.origin
-        self.read(spelled_out(term.run, self.source if origin is None else origin.source, origin is not None))
+        self.read(spelled_out(term, self.source))
 
     def head(self, term: Term) -> tuple[Term | None, Compound]:
         probability: Term | None = None

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from derivable.core.diagnostics import Span, UnsupportedError
-from derivable.datalog.problog.terms import Compound, Term, Var, variables
+from derivable.datalog.problog.terms import Compound, Facts, Term, Var, variables
 from derivable.datalog.scalars.nodes import NOWHERE, Node, children
-from derivable.datalog.syntax.fact_runs import FactRun
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Clause:
     body: Goal
     span: Span
     number: int
-    more: FactRun | None = field(default=None, compare=False, repr=False)
+    more: Facts | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_idle(self) -> bool:

@@ -86,21 +86,23 @@ def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
 
     is_included  whether the text is of a file that another one takes in
     """
-    return Reader(text, source, is_included).terms()
+    return Reader(Places(text, Origin(source, text) if is_included else None), source).terms()
 
 
-def spelled_out(run: FactRun, source: str, is_included: bool) -> list[Term]:
-    """The facts of a run of this text as terms, each with its place."""
-    return Reader(run.text, source, is_included, run).terms()
+def spelled_out(facts: Facts, source: str) -> list[Term]:
+    """The facts of a run as terms, each with its place; `source` is that of the program's text."""
+    origin = facts.places.origin
+    return Reader(facts.places, source if origin is None else origin.source, facts.run).terms()
 
 
 class Reader:
     """One text, or a part of it."""
 
-    def __init__(self, text: str, source: str, is_included: bool = False, part: FactRun | None = None):
-        self.text, self.source = text, source
-        self.places = Places(text, Origin(source, text) if is_included else None)
-        self.tokens = self.scanned(0, len(text)) if part is None else self.scanned(part.start, part.end, is_part=True)
+    def __init__(self, places: Places, source: str, part: FactRun | None = None):
+        self.places, self.text, self.source = places, places.text, source
+        self.tokens = (
+            self.scanned(0, len(self.text)) if part is None else self.scanned(part.start, part.end, is_part=True)
+        )
         self.position = 0
         self.anonymous = 0
 
@@ -171,7 +173,7 @@ class Reader:
             self.position += 1
             if self.token.kind == "facts":
                 assert self.token.run is not None
-                found.append(Facts(self.token.run, span=found[-1].span))
+                found.append(Facts(self.token.run, self.places, span=found[-1].span))
                 self.position += 1
         return found
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from derivable.core.diagnostics import Span
 from derivable.datalog.scalars.nodes import NOWHERE, Node
 from derivable.datalog.syntax.fact_runs import FactRun
+from derivable.datalog.syntax.lexer import Places
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,10 @@ class Text(Term):
 
 @dataclass(frozen=True)
 class Facts(Term):
-    """The facts behind one that they are like."""
+    """The facts behind one that they are like, of a text with these lines."""
 
     run: FactRun
+    places: Places = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from derivable.datalog.problog.modes import Modes, is_pattern
 from derivable.datalog.problog.names import WRAPPERS, Shown, constructor_names, term_text, unique_names
 from derivable.datalog.problog.reader import read_terms, spelled_out
 from derivable.datalog.problog.solve import solved
-from derivable.datalog.problog.terms import Compound, Number, Term, Var, canonical, is_ground, variables
+from derivable.datalog.problog.terms import Compound, Facts, Number, Term, Var, canonical, is_ground, variables
 from derivable.datalog.scalars.nodes import walk
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.syntax.fact_runs import FactRun
 
 Include = Callable[[str, Span], tuple[str, str]]
 # Kinds of constants here and there.
@@ -216,16 +215,15 @@ class Translation(Written):
             return
         self.disjunction(clause, atoms, shares, body, names, unsafe)
 
-    def more_facts(self, clause: g.Clause, run: FactRun) -> None:
+    def more_facts(self, clause: g.Clause, facts: Facts) -> None:
         """A table of facts, if constants of these kinds are values as they are."""
-        [(_, head)] = clause.heads
+        [(_, head)], run = clause.heads, facts.run
         types = {kind: TYPES[other] for kind, other in _KINDS.items()}
         if all(self.kinds.type_of(("column", *head.key, i)) == types[kind] for i, kind in enumerate(run.kinds)):
             relation = self.names.relations[head.key]
             self.items.append(s.FactTable(relation, run.kinds, run.columns, run.tags, span=clause.span))
             return
-        origin = clause.span.origin
-        for term in spelled_out(run, self.source if origin is None else origin.source, origin is not None):
+        for term in spelled_out(facts, self.source):
             share, fact = term.arguments if isinstance(term, Compound) and term.key == ("::", 2) else (None, term)
             assert isinstance(fact, Compound)
             self.clause(replace(clause, heads=((share, fact),), span=term.span, more=None))

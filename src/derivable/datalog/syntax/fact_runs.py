@@ -21,14 +21,14 @@ class FactRun:
     kinds      [column] as of `FactTable`
     columns    [column] their values
     tags       their numbers, None without them
-    text       whose text[start:end] they are
+    start      where in the text they begin, and
+    end        end
     """
 
     relation: str
     kinds: tuple[str, ...]
     columns: tuple[tuple[Any, ...], ...]
     tags: tuple[float, ...] | None
-    text: str
     start: int
     end: int
 
@@ -82,4 +82,4 @@ class FactPatterns:
         columns = [flat[i :: len(kinds) + has_tag] for i in range(len(kinds) + has_tag)]
         tags = tuple(map(float, columns.pop(0))) if has_tag else None
         values = tuple(tuple(map(self.constants[kind][1], column)) for kind, column in zip(kinds, columns))
-        return end, FactRun(name, kinds, values, tags, text, first.end(), end)
+        return end, FactRun(name, kinds, values, tags, first.end(), end)
