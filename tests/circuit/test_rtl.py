@@ -1,4 +1,4 @@
-"""Circuits as hardware: errors within their bounds, the golden model, and the SystemVerilog beside it, bit by bit."""
+"""Circuits as hardware: errors within their bounds, the golden model, and SystemVerilog that agrees bit by bit."""
 
 import math
 import shutil
@@ -87,10 +87,10 @@ def test_values_are_within_the_bound_of_exact_ones(make, seed):
         assert (np.abs(made.evaluate(positive) - wanted) <= made.error + 1e-12).all()
     for bits in (2, 6, 10):
         made = circuit.to_rtl("log", bits)
-        found = made.evaluate(log(positive), log(1 - positive))
-        zero = np.isneginf(found)
+        values = made.evaluate(log(positive), log(1 - positive))
+        zero = np.isneginf(values)
         assert (wanted[zero] <= np.broadcast_to(made.lost, wanted.shape)[zero]).all()
-        off = np.abs(found[~zero] - np.log(wanted[~zero]))
+        off = np.abs(values[~zero] - np.log(wanted[~zero]))
         assert (off <= np.broadcast_to(made.error, wanted.shape)[~zero] + 1e-12).all()
 
 
@@ -102,8 +102,8 @@ def test_bounds_are_of_use():
     for semiring, weights in (("real", positive), ("log", np.log(positive))):
         seen = [circuit.to_rtl(semiring, bits) for bits in (6, 7)]
         assert seen[1].error[0] == pytest.approx(seen[0].error[0] / 2, rel=0.2)
-        found = seen[1].evaluate(weights)
-        off = np.abs(found - (wanted if semiring == "real" else np.log(wanted))).max()
+        values = seen[1].evaluate(weights)
+        off = np.abs(values - (wanted if semiring == "real" else np.log(wanted))).max()
         assert off < seen[1].error[0] < 100 * off
 
 

@@ -1,4 +1,4 @@
-"""Transitive rules that are made linear beside other rules of their recursion mean the same."""
+"""Transitive rules that are made linear among other rules of their recursion mean the same."""
 
 import random
 from pathlib import Path
@@ -139,12 +139,12 @@ def compare(numbers):
         rules, facts = drawn(number)
         program = dv.Program(declared(rules))
         arrays = {name: np.array(rows, np.int32).reshape(-1, ARITIES[name]) for name, rows in facts.items()}
-        found = program.run({**arrays, "more": MORE})
+        database = program.run({**arrays, "more": MORE})
         expected = least_model(rules, facts)
         for name in "pqsg":
-            assert set(found[name]) == expected[name], (number, name, declared(rules), facts)
-        check_ram(found.profile.ram)
-        count += any(name.startswith(BASE) for name in found.profile.ram.relations)
+            assert set(database[name]) == expected[name], (number, name, declared(rules), facts)
+        check_ram(database.profile.ram)
+        count += any(name.startswith(BASE) for name in database.profile.ram.relations)
     return count
 
 
@@ -212,13 +212,13 @@ def test_relations_with_facts_of_their_own_and_runs_that_go_on():
     program = dv.Program(declared(list(map(rule_of, (E, P, "p(x,z) p(x,y) r(y,z)")))))
     facts = {"e": [(0, 1), (1, 2)], "r": [(2, 3)], "v": [], "q": [], "s": [], "g": [], "u": [], "more": MORE}
 
-    def has_base(found):
-        return BASE + "p" in found.profile.ram.relations
+    def has_base(database):
+        return BASE + "p" in database.profile.ram.relations
 
-    found = program.run(facts)
-    assert has_base(found)
+    database = program.run(facts)
+    assert has_base(database)
     expected = {(0, 1), (1, 2), (0, 2), (1, 3), (0, 3)}
-    assert set(found["p"]) == expected
+    assert set(database["p"]) == expected
     own = program.run(facts | {"p": [(3, 0)]})
     assert not has_base(own)
     everything = least_model(
@@ -237,8 +237,8 @@ def test_tags_are_those_of_the_rules_as_written(provenance):
     facts = {"e": {(0, 1): 0.5, (1, 2): 0.25}, "r": {(2, 0): 0.75, (1, 1): 0.5}}
     text = "type e(i32, i32), r(i32, i32)\nrel p(x, y) = e(x, y)\nrel p(x, z) = p(x, y), r(y, z)\n"
     linear_form = dv.Program(text + "rel p(x, z) = p(x, y), e(y, z)").run(facts, provenance)["p"]
-    found = dv.Program(text + "rel p(x, z) = p(x, y), p(y, z)").run(facts, provenance)["p"]
-    assert dict(found.items()) == pytest.approx(dict(linear_form.items()))
+    rows = dv.Program(text + "rel p(x, z) = p(x, y), p(y, z)").run(facts, provenance)["p"]
+    assert dict(rows.items()) == pytest.approx(dict(linear_form.items()))
 
 
 def matrix(rows, size):
@@ -247,8 +247,8 @@ def matrix(rows, size):
     return made
 
 
-def pairs(found):
-    return np.array(sorted(found), np.int64).reshape(-1, 2)
+def pairs(rows):
+    return np.array(sorted(rows), np.int64).reshape(-1, 2)
 
 
 @pytest.mark.parametrize(("size", "edges"), [(90, 80), (60, 400)], ids=["sparse", "dense"])
@@ -266,9 +266,9 @@ def test_kernels_leave_out_what_the_relation_has(size, edges):
             break
         closed = wider
     for _ in range(3):
-        found = list(program.run({"e": e, "r": r})["p"])
-        assert len(found) == len(set(found))
-        assert np.array_equal(pairs(found), np.argwhere(closed))
+        rows = list(program.run({"e": e, "r": r})["p"])
+        assert len(rows) == len(set(rows))
+        assert np.array_equal(pairs(rows), np.argwhere(closed))
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_aliases_in_one_recursion():
         if before == flow.sum() + memory.sum() + value.sum():
             break
     for _ in range(3):
-        found = program.run({"assign": assign.astype(np.int32), "dereference": pointers.astype(np.int32)})
+        database = program.run({"assign": assign.astype(np.int32), "dereference": pointers.astype(np.int32)})
         for name, expected in (("flow", flow), ("memory", memory), ("value", value)):
-            assert len(found[name]) == expected.sum()
-            assert np.array_equal(pairs(found[name]), np.argwhere(expected))
+            assert len(database[name]) == expected.sum()
+            assert np.array_equal(pairs(database[name]), np.argwhere(expected))

@@ -1,4 +1,4 @@
-"""Programs that are networks: their tables, found before grounding, against their ground derivations."""
+"""Programs that are networks: their tables, made before grounding, against their ground derivations."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def random_network(seed: int) -> str:
         node = rnd.randrange(len(arities))
         row = ", ".join(str(rnd.randrange(3)) for _ in range(arities[node]))
         lines.append(f"evidence {rnd.choice(['', 'not '])}n{node}({row})")
-    asked = rnd.sample(range(len(arities)), rnd.randint(1, len(arities)))
-    return "\n".join([*lines, *(f"query n{node}" for node in asked)])
+    queried = rnd.sample(range(len(arities)), rnd.randint(1, len(arities)))
+    return "\n".join([*lines, *(f"query n{node}" for node in queried)])
 
 
 def answers(program: dv.Program) -> dict | str:
@@ -100,17 +100,17 @@ def check(text: str, monkeypatch) -> bool:
     with monkeypatch.context() as patch:
         patch.setattr(networks, "network_run", noted)
         program = dv.Program(text)
-        found, again = answers(program), answers(program)
-        assert len(runs) <= (1 if runs and runs[0] else 2) or isinstance(found, str)
+        first, again = answers(program), answers(program)
+        assert len(runs) <= (1 if runs and runs[0] else 2) or isinstance(first, str)
         patch.setattr(networks, "network_run", lambda *_: None)
         expected = answers(dv.Program(text))
-    if isinstance(expected, str) or isinstance(found, str):
-        assert found == expected, text
+    if isinstance(expected, str) or isinstance(first, str):
+        assert first == expected, text
         return bool(runs and runs[0])
     for name in expected:
-        assert found[name].keys() == expected[name].keys() == again[name].keys(), (name, text)
+        assert first[name].keys() == expected[name].keys() == again[name].keys(), (name, text)
         for row, p in expected[name].items():
-            assert found[name][row] == pytest.approx(p, rel=1e-12, abs=1e-14), (name, row, text)
+            assert first[name][row] == pytest.approx(p, rel=1e-12, abs=1e-14), (name, row, text)
             assert again[name][row] == pytest.approx(p, rel=1e-12, abs=1e-14), (name, row, text)
     return bool(runs and runs[0])
 

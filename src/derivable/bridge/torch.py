@@ -184,22 +184,21 @@ def applied(engine: Engine, structure, operands, keep: bool) -> tuple[list[torch
     if not operands[0].is_cpu:
         with within_memory(engine, operands):
             return engine.apply_on_device(structure, operands, keep)
-    given = None if structure is None else engine.checked(array_of(structure), operands)
+    checked = None if structure is None else engine.checked(array_of(structure), operands)
     arrays = list(map(array_of, operands))
-    found, kept = engine.apply_keeping(given, arrays) if keep else (engine.apply(given, arrays), [])
-    return list(map(torch.from_numpy, found)), list(map(torch.from_numpy, kept)) if kept else []
+    results, kept = engine.apply_keeping(checked, arrays) if keep else (engine.apply(checked, arrays), [])
+    return list(map(torch.from_numpy, results)), list(map(torch.from_numpy, kept)) if kept else []
 
 
 def pulled(engine: Engine, structure, seeds, operands, made) -> list[torch.Tensor]:
-    """The vjp as tensors, without derivatives; made are the results, if `pull` reads any, and what was kept beside
-    them."""
+    """The vjp as tensors, without derivatives; made are the results, if `pull` reads any, and what was kept."""
     count = engine.num_results
     if not operands[0].is_cpu:
         with within_memory(engine, operands):
             return engine.elsewhere("torch")[1](structure, seeds, operands, made[:count])
-    arrays, given, adjoints = list(map(array_of, made)), list(map(array_of, operands)), list(map(_optional, seeds))
-    found = engine.pull(_optional(structure), adjoints, given, arrays[:count], arrays[count:])
-    return list(map(torch.from_numpy, found))
+    arrays, inputs, adjoints = list(map(array_of, made)), list(map(array_of, operands)), list(map(_optional, seeds))
+    gradients = engine.pull(_optional(structure), adjoints, inputs, arrays[:count], arrays[count:])
+    return list(map(torch.from_numpy, gradients))
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
@@ -277,6 +276,6 @@ def backward(
 
 
 def saved(engine: Engine, tensors: Sequence[Any]) -> tuple[Any, Sequence[Any], Sequence[Any]]:
-    """(structure, operands, results if `pull` reads any and what was kept beside them) of what `prepare` has saved."""
+    """(structure, operands, results if `pull` reads any and what was kept) of what `prepare` has saved."""
     last = 1 + engine.num_operands
     return tensors[0], tensors[1:last], tensors[last:]

@@ -40,19 +40,19 @@ def session(master, host="127.0.0.1"):
 def executors():
     """The processes of executors of this process's Spark, the oldest first."""
     shown = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    parents, found = {}, []
+    parents, running = {}, []
     for line in shown.splitlines()[1:]:
         pid, parent, command = line.split(None, 2)
         parents[int(pid)] = int(parent)
         if "CoarseGrainedExecutorBackend" in command and command.split()[0].endswith("java"):
-            found.append(int(pid))
+            running.append(int(pid))
 
     def is_here(pid):
         while pid > 1 and pid != os.getpid():
             pid = parents.get(pid, 1)
         return pid == os.getpid()
 
-    return sorted(filter(is_here, found))
+    return sorted(filter(is_here, running))
 
 
 def killed(spark):
@@ -67,7 +67,7 @@ def killed(spark):
         "partitions": edge + "rel path(x, y) = edge(x, y) or (path(x, z) and edge(z, y)) query path",
         "rounds": edge + "rel s(x, y) = edge(p, x), edge(p, y) rel s(x, y) = edge(p, x), s(p, q), edge(q, y) query s",
     }
-    found = {}
+    outcomes = {}
     for name, text in programs.items():
         program = dv.Program(text)
         facts = edges[:300] if name == "rounds" else edges
@@ -87,10 +87,10 @@ def killed(spark):
         thread.join()
         assert f": {name}" in database.explain()
         expected = program.run({"edge": facts})
-        found[name] = [count, len(expected[next(iter(expected))]), len(gone)]
+        outcomes[name] = [count, len(expected[next(iter(expected))]), len(gone)]
         while len(executors()) < len(before):
             time.sleep(0.1)
-    return found
+    return outcomes
 
 
 def zones(spark):
@@ -101,7 +101,7 @@ def zones(spark):
     in_rounds = (
         "type e(k: i64, t: DateTime) rel s(k, t) = e(k, t) rel s(x, t) = e(p, t), s(q, t), e(x, t), p != q query s"
     )
-    found = {}
+    times = {}
     for zone in ("UTC", "America/New_York"):
         spark.conf.set("spark.sql.session.timeZone", zone)
         for plan, text in (("partitions", by_partitions), ("rounds", in_rounds)):
@@ -109,8 +109,8 @@ def zones(spark):
             frame = spark.sql(f"{moments} SELECT 2L, timestamp'2026-07-02 03:04:05'")
             database = dv.Program(text).run({"e": frame}, engine=spark)
             assert f"output s: {plan}" in database.explain()
-            found[f"{zone} {plan}"] = [time.isoformat() for _, time in database["s"] if isinstance(time, dt.datetime)]
-    return found
+            times[f"{zone} {plan}"] = [time.isoformat() for _, time in database["s"] if isinstance(time, dt.datetime)]
+    return times
 
 
 def language(spark):

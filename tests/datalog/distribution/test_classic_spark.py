@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def environment_of_spark():
-    # That of pip has Python beside its jars, a release a folder.
+    # That of pip has Python next to its jars, a release a folder.
     python = HOME.parent if (HOME / "sql").is_dir() else HOME / "python"
     path = [str(python), str(Path(__file__).parents[2]), *filter(None, sys.path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYSPARK_PYTHON": sys.executable}
@@ -39,18 +39,18 @@ def spark(what, *master):
 
 def test_an_executor_that_is_killed_changes_nothing():
     """In mid-run, on both plans."""
-    found = spark("killed", "local-cluster[2,1,1024]")
-    assert set(found) == {"partitions", "rounds"}
-    for count, expected, gone in found.values():
+    outcomes = spark("killed", "local-cluster[2,1,1024]")
+    assert set(outcomes) == {"partitions", "rounds"}
+    for count, expected, gone in outcomes.values():
         assert count == expected
         assert gone == 1
 
 
 def test_moments_are_times_in_utc_whatever_the_zone_is():
-    found = spark("zones", "local[2]")
+    by_plan = spark("zones", "local[2]")
     here = ["2026-01-02T03:04:05.500000", "2026-07-02T03:04:05"]
     there = ["2026-01-02T08:04:05.500000", "2026-07-02T07:04:05"]
-    assert {name: sorted(times) for name, times in found.items()} == {
+    assert {name: sorted(times) for name, times in by_plan.items()} == {
         **dict.fromkeys(("UTC partitions", "UTC rounds"), here),
         **dict.fromkeys(("America/New_York partitions", "America/New_York rounds"), there),
     }

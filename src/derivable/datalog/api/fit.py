@@ -190,7 +190,7 @@ def _instances(
 ) -> tuple[list[str], list[float | None], list[list[Tied]]]:
     """(names, starts, the facts of each group that are tied): a parameter for each of the values that rules have
     found, where it is one for each value of variables."""
-    found: list[dict[tuple[Any, ...], None]] = [{} if parameter.by else {(): None} for parameter in parameters]
+    instances: list[dict[tuple[Any, ...], None]] = [{} if parameter.by else {(): None} for parameter in parameters]
     parts = list[list[tuple[Tied, tuple[Any, ...]]]]()
     for group in groups:
         parts.append([])
@@ -202,10 +202,10 @@ def _instances(
                 members.setdefault(tuple(column[row] for column in columns), []).append(variable)
             for values, variables in members.items():
                 parts[-1].append((Tied(one.parameter, np.array(variables)), values))
-                found[one.parameter].setdefault(values)
+                instances[one.parameter].setdefault(values)
     numbers: dict[tuple[int, tuple[Any, ...]], int] = {}
     shown, starts = list[str](), list[float | None]()
-    for number, (parameter, name, values) in enumerate(zip(parameters, names, found)):
+    for number, (parameter, name, values) in enumerate(zip(parameters, names, instances)):
         for row in values:
             numbers[number, row] = len(shown)
             which = ", ".join(f"{variable} = {show_value(value)}" for variable, value in zip(parameter.by, row))

@@ -190,15 +190,15 @@ class Plan:
         """
         key = narrow, goal, counts_rounds, made_linear
         if key not in self._rams:
-            found, plain = self.demand(narrow), self.demand(narrow, has_coins=False).rules
-            short, then = linear(plain, made_linear), found.then
+            demanded, plain = self.demand(narrow), self.demand(narrow, has_coins=False).rules
+            short, then = linear(plain, made_linear), demanded.then
             if not counts_rounds:
-                short, then = projected(short), projected(found.then, is_tagged=True)
+                short, then = projected(short), projected(demanded.then, is_tagged=True)
             ram = lower(stratify(short, goal))
-            first = None if found.first is None else lower(stratify(found.first))
-            if found.rules is not found.then or self.has_coins or short is not plain:
-                ram = replace(ram, tagged=replace(lower(stratify(found.then, goal)), demand=first))
-            if then is not found.then:
+            first = None if demanded.first is None else lower(stratify(demanded.first))
+            if demanded.rules is not demanded.then or self.has_coins or short is not plain:
+                ram = replace(ram, tagged=replace(lower(stratify(demanded.then, goal)), demand=first))
+            if then is not demanded.then:
                 ram = replace(ram, distributed=replace(lower(stratify(then, goal)), demand=first))
             self._rams[key] = ram
         return self._rams[key]

@@ -73,20 +73,20 @@ def arrays_on(device: Any) -> Torch:
 
     name = str(device)
     try:
-        found = torch.device(name.removeprefix("torch:"))
+        target = torch.device(name.removeprefix("torch:"))
     except RuntimeError:
         hint = 'device="cuda", "cuda:1" or "torch:cpu"; None runs on the CPU\'s own kernels'
         raise DomainError(f"there is no device {name!r}", hint=hint) from None
-    if found.type == "cpu" and not name.startswith("torch:") and isinstance(device, str):
+    if target.type == "cpu" and not name.startswith("torch:") and isinstance(device, str):
         raise DomainError(
             "the CPU is what a run without `device` takes", hint='for torch on the CPU: device="torch:cpu"'
         )
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+    if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
         raise UnsupportedError(
             f"torch finds {torch.cuda.device_count()} CUDA devices, and the run asks for {name!r}",
             hint='leave `device` out, or use device="torch:cpu" for the same program on the CPU',
         )
-    return (policy().device or Torch)(found)
+    return (policy().device or Torch)(target)
 
 
 def run_on_device(

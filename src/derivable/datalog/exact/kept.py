@@ -79,7 +79,7 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evi
     if count > MOST_FACTS or symbols.things or symbols.arena is not None or has_terms:
         return None
     observed = tuple((item.relation, item.row) for item in evidence)
-    found: list[Any] = [
+    pattern: list[Any] = [
         observed,
         len(random.probabilities),
         *symbols.texts,
@@ -88,8 +88,8 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evi
     for name, part in facts.relations.items():
         # However many parts they came in.
         columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
-        found += name, variables.tobytes(), *(column.tobytes() for column in columns)
-    return tuple(found)
+        pattern += name, variables.tobytes(), *(column.tobytes() for column in columns)
+    return tuple(pattern)
 
 
 def kept_of(ram: m.Ram) -> dict[Hashable, Kept]:

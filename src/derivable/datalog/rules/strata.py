@@ -43,14 +43,14 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
     """(relation, "negation" or "aggregate" if the dependency must be on a lower stratum, else None); `cycles` finds
     those on lattices."""
     if isinstance(rule, r.Clause):
-        found: list[tuple[str, str | None]] = []
+        relations: list[tuple[str, str | None]] = []
         for literal in rule.body:
             if isinstance(literal, (r.Atom, r.Negated)):
                 is_denied = isinstance(literal, r.Negated) and not literal.leaves_out
-                found.append((literal.relation, "negation" if is_denied else None))
+                relations.append((literal.relation, "negation" if is_denied else None))
             elif isinstance(literal, r.Generate) and literal.relation is not None:
-                found.append((literal.relation, "aggregate"))
-        return found
+                relations.append((literal.relation, "aggregate"))
+        return relations
     return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
 
 
