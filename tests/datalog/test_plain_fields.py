@@ -1,4 +1,4 @@
-"""Files of plain fields, which a kernel reads, beside Python's own numbers and what Arrow and lines say of the same."""
+"""Files of plain fields, which a kernel reads, against Python's numbers and what Arrow and lines say of the same."""
 
 import random
 import struct
@@ -138,9 +138,9 @@ def check_drawn_files(tmp_path, monkeypatch, taken, seed, count):
         delimiter, ending = draw.choice(FORMS)
         path = tmp_path / f"r{ending}"
         path.write_bytes(drawn_file(draw, draw.choice([[], [], ["f64"]]) + kinds, delimiter))
-        found = read(path, kinds)
+        columns = read(path, kinds)
         monkeypatch.setattr(fact_files, "plain_columns", lambda *_: None)
-        assert found == read(path, kinds), (kinds, path.read_bytes())
+        assert columns == read(path, kinds), (kinds, path.read_bytes())
         monkeypatch.setattr(fact_files, "plain_columns", noted)
     assert sum(columns is not None for columns in taken) > count // 10
 
@@ -169,14 +169,14 @@ def check_files_of_souffle(tmp_path, monkeypatch, seed, count):
         program = dv.Program.from_souffle(f".decl r({columns})\n.input r{form}\n.output r")
         names = {"number": "i32", "unsigned": "u32", "symbol": "String", "float": "f32"}
         path.write_bytes(drawn_file(draw, [names[kind] for kind in kinds], delimiter))
-        found = []
+        answers = []
         for way in (noted, lambda *_, **__: None):
             monkeypatch.setattr(souffle_files, "plain_columns", way)
             try:
-                found.append(sorted(map(repr, program.run(program.read(tmp_path))["r"])))
+                answers.append(sorted(map(repr, program.run(program.read(tmp_path))["r"])))
             except DerivableError as error:
-                found.append(str(error))
-        assert found[0] == found[1], (columns, form, path.read_bytes())
+                answers.append(str(error))
+        assert answers[0] == answers[1], (columns, form, path.read_bytes())
     assert sum(columns is not None for columns in results) > count // 20
 
 

@@ -148,15 +148,15 @@ def read_facts(
         return _from_columns(place, target, look)
     file = _text(place, form, look)
     is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
-    found = None if not is_plain else _by_columns(file, target)
-    found = _by_lines(file, target) if found is None else found
+    columns = _by_columns(file, target) if is_plain else None
+    columns = _by_lines(file, target) if columns is None else columns
 
     def line_of(row: int) -> dict[str, Any]:
         """Only a message needs the line, so the text is not kept for it."""
         again = _by_lines(_text(place, form), target)
         return {} if again.place is None else again.place(row)
 
-    return found if found.probabilities is None else replace(found, place=line_of)
+    return columns if columns.probabilities is None else replace(columns, place=line_of)
 
 
 def types_in(path: str | os.PathLike, name: str, types: Sequence[ValueType]) -> tuple[str, ...] | None:

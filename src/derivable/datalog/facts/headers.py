@@ -210,23 +210,23 @@ def _may_be(word: str, t: ValueType) -> bool:
     return True
 
 
-def _is_probable(found: list[str], target: Target, file: FileText) -> bool:
+def _is_probable(words: list[str], target: Target, file: FileText) -> bool:
     """Whether words over columns of texts are probably names: no other line has one of them, and all lines below are
     of other letters, or have values in common."""
-    is_plain = len(found) == len(target.types) and all(t.family == "text" for t in target.types)
-    if not is_plain or min(map(len, found), default=0) < 2:
+    is_plain = len(words) == len(target.types) and all(t.family == "text" for t in target.types)
+    if not is_plain or min(map(len, words), default=0) < 2:
         return False
-    rows = [[field.strip('"') for field in row] for row in file.below if len(row) == len(found)]
-    if len(rows) < _FEW_ROWS or file.has_again(found):
+    rows = [[field.strip('"') for field in row] for row in file.below if len(row) == len(words)]
+    if len(rows) < _FEW_ROWS or file.has_again(words):
         return False
-    is_pair = len(found) > 1
-    if is_pair and ({*map(str.lower, found)} <= _NAMES_OF_COLUMNS or _are_numbered(found, file)):
+    is_pair = len(words) > 1
+    if is_pair and ({*map(str.lower, words)} <= _NAMES_OF_COLUMNS or _are_numbered(words, file)):
         return True
-    if not all(map(_NAME.fullmatch, found)):
+    if not all(map(_NAME.fullmatch, words)):
         return False
-    if all([*map(_shape, row)] != [*map(_shape, found)] for row in rows):
+    if all([*map(_shape, row)] != [*map(_shape, words)] for row in rows):
         return True
-    if len({*found}) < len(found):
+    if len({*words}) < len(words):
         return False
     seen: dict[str, int] = {}
     for row in rows:

@@ -162,10 +162,10 @@ class Reader:
         return self.tokens[self.position]
 
     def terms(self) -> list[Term]:
-        found = []
+        terms = []
         while self.token.kind != "last":
             first = self.token
-            found.append(self.term(1200))
+            terms.append(self.term(1200))
             if self.token.kind != "end":
                 if self.token.kind == "last":
                     raise self.error("this clause does not end", first, "end it with a dot")
@@ -173,9 +173,9 @@ class Reader:
             self.position += 1
             if self.token.kind == "facts":
                 assert self.token.run is not None
-                found.append(Facts(self.token.run, self.places, span=found[-1].span))
+                terms.append(Facts(self.token.run, self.places, span=terms[-1].span))
                 self.position += 1
-        return found
+        return terms
 
     def term(self, most: int) -> Term:
         first = self.token

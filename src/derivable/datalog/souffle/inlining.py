@@ -102,30 +102,30 @@ class _Inlining:
         if len(head.arguments) != len(atom.arguments):
             message = f"`{atom.name}` has {len(head.arguments)} columns, but is used with {len(atom.arguments)} here"
             raise self.types.error(UnsupportedError, message, atom.span)
-        own: dict[str, n.Argument] = {}
+        bindings: dict[str, n.Argument] = {}
         equations: list[n.Constraint] = []
         attributes = self.types.relations[atom.name].attributes
         for argument, parameter, attribute in zip(atom.arguments, head.arguments, attributes):
             argument, parameter = (_with_type(one, attribute.type_name) for one in (argument, parameter))
             if isinstance(argument, n.Unnamed):
                 argument = n.Variable(self.names.fresh("_"), span=argument.span)
-            if isinstance(parameter, n.Variable) and parameter.name not in own:
-                own[parameter.name] = argument
+            if isinstance(parameter, n.Variable) and parameter.name not in bindings:
+                bindings[parameter.name] = argument
             else:
                 equations.append(n.Constraint("=", argument, parameter, span=atom.span))
 
         def renamed(part: Any) -> Any:
             if not isinstance(part, n.Variable):
                 return part
-            if part.name not in own:
-                own[part.name] = n.Variable(self.names.fresh(part.name), span=part.span)
-            return own[part.name]
+            if part.name not in bindings:
+                bindings[part.name] = n.Variable(self.names.fresh(part.name), span=part.span)
+            return bindings[part.name]
 
         # Only the sides of the rule are renamed: the arguments of the atom are those of the rule that reads it.
         parts = [n.Constraint("=", one.left, replaced(one.right, renamed), span=one.span) for one in equations]
         body = [] if rule.body is None else [self.of(replaced(rule.body, renamed), (*around, atom.name))]
-        found = [*body, *parts]
-        return n.And(tuple(found), span=atom.span) if found else n.Truth(True, span=atom.span)
+        literals = [*body, *parts]
+        return n.And(tuple(literals), span=atom.span) if literals else n.Truth(True, span=atom.span)
 
     def check_negated(self, operand: n.Formula) -> None:
         """Refuse the negation of a relation whose rule has variables of its own: what it negates is that they exist."""

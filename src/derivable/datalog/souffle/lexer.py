@@ -93,7 +93,7 @@ def tokens_of(
                 and kind == "name"
                 and begins_line
                 and position >= looked
-                and (not tokens or (tokens[-1].kind == "sign" and tokens[-1].text == "."))
+                and (not tokens or tokens[-1].kind == "facts" or (tokens[-1].kind, tokens[-1].text) == ("sign", "."))
                 # What goes on behind a backslash may be a line of the preprocessor.
                 and text[max(0, start - 2) : start] != "\\\n"
             ):

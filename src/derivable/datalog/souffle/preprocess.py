@@ -50,13 +50,13 @@ class Preprocessor:
 
     def run(self, file: SourceText, depth: int = 0) -> list[Token]:
         """The tokens of a file after preprocessing."""
-        tokens, found, plain = tokens_of(file, fewest_facts=policy().call_rows), [], []
+        tokens, result, plain = tokens_of(file, fewest_facts=policy().call_rows), [], []
         # For each open `#if`: whether its lines count, whether one of its parts did, and where it stands.
         open_ifs: list[tuple[bool, bool, Token]] = []
         place = 0
 
         def flush() -> None:
-            found.extend(self.expanded(plain, file))
+            result.extend(self.expanded(plain, file))
             plain.clear()
 
         while place < len(tokens):
@@ -68,8 +68,8 @@ class Preprocessor:
                 included = self.directive(tokens[place + 1 : end], token, file, open_ifs, counts, depth)
                 place = end
                 if included is None:
-                    return found
-                found += included
+                    return result
+                result += included
                 continue
             place += 1
             if not counts:
@@ -78,11 +78,11 @@ class Preprocessor:
                 flush()
                 if place == len(tokens) or tokens[place].kind != "text":
                     raise file.error("`.include` needs a file", token.span, 'write `.include "other.dl"`')
-                found += self.include(text_of(tokens[place], file), tokens[place], file, depth)
+                result += self.include(text_of(tokens[place], file), tokens[place], file, depth)
                 place += 1
             elif token.kind == "directive" and token.text == ".once":
                 if not self.is_first(file):
-                    return found
+                    return result
             elif token.kind == "bad":
                 raise no_token(file, token)
             elif token.kind == "facts" and token.facts.relation in self.macros:
@@ -92,7 +92,7 @@ class Preprocessor:
         flush()
         if open_ifs:
             raise file.error("this condition does not end", open_ifs[-1][2].span, "it ends with `#endif`")
-        return found
+        return result
 
     # Directives
 

@@ -321,12 +321,12 @@ class _Parser(Expressions):
             by.append(s.Variable(name.text, span=self.since(name)))
         if by:
             self.expect(")", "after the variables of a tunable probability")
-        found = s.Tunable(value, "float", has_start, tuple(by), span=self.since(start))
+        node = s.Tunable(value, "float", has_start, tuple(by), span=self.since(start))
         if not 0.0 < value < 1.0:
             hint = "write `?0.3::`, or `?::` for a start that is drawn; what is certain needs no learning"
-            self.fail("the start of a tunable probability lies between 0 and 1", hint, found.span)
+            self.fail("the start of a tunable probability lies between 0 and 1", hint, node.span)
         self.expect("::", "after a tunable probability", "such as `?0.3::fact(1)`, or `?::fact(1)`")
-        return found
+        return node
 
     def heads(self) -> tuple[list[Any], bool, list[Any]]:
         """The heads of a rule, whether they exclude each other, and their tags, if they have some."""
