@@ -48,7 +48,7 @@ from derivable.datalog.facts.file_forms import (
 from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint
 from derivable.datalog.facts.parquet_files import parquet_table
-from derivable.datalog.facts.plain_fields import plain_columns
+from derivable.datalog.facts.plain_fields import LARGEST, all_fit, plain_columns
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.nodes import Attribute, Relation
 from derivable.datalog.values.values import TYPES, ValueType
@@ -69,8 +69,6 @@ _HEADER_HINT = (
 )
 # What separates columns in files of other programs.
 _DELIMITERS = (";", "\t", ",", "|")
-# The largest numbers of floats of these bits.
-_LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 # The columns of larger files are not kept for another run.
 _KEPT_BYTES = 1 << 25
 # Files whose columns are in memory, the one that was read longest ago first.
@@ -285,7 +283,7 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
     except arrow.ArrowInvalid:
         return None
     for array, t in zip(arrays, target.types):
-        if isinstance(array, np.ndarray) and not _all_fit(array, t):
+        if isinstance(array, np.ndarray) and not all_fit(array, t):
             return None
     probabilities = None
     if tag is not None:
@@ -293,16 +291,6 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
         if np.isnan(probabilities).any():
             return None
     return Columns(tuple(labels[: len(arrays)]), tuple(arrays), probabilities)
-
-
-def _all_fit(array: np.ndarray, t: ValueType) -> bool:
-    if t.family == "float":
-        # Infinities may be written so, or be numbers that are too large: the lines say which.
-        return bool((np.abs(array) <= _LARGEST[t.bits]).all())
-    if t.is_integer and len(array):
-        low, high = t.limits
-        return low <= int(array.min()) and int(array.max()) <= high
-    return True
 
 
 def _schema(path: Path) -> list[tuple[str, Any]]:
@@ -543,9 +531,9 @@ def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[i
             message = f"{value} in {target.column(place)} is too large or too small for {t}"
             hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
             raise file_error(message, target, text, line, value, hint=hint)
-        if t.family == "float" and abs(number) > _LARGEST[t.bits] and "inf" not in value.lower():
+        if t.family == "float" and abs(number) > LARGEST[t.bits] and "inf" not in value.lower():
             message = f"{value} in {target.column(place)} is too large for {t}"
-            hint = f"{t} holds numbers up to {_LARGEST[t.bits]:.3g}; an infinity is written inf"
+            hint = f"{t} holds numbers up to {LARGEST[t.bits]:.3g}; an infinity is written inf"
             raise file_error(message, target, text, line, value, hint=hint)
         values[i] = number
     return values

@@ -17,6 +17,8 @@ from derivable.device.cpu.decimals import are_rounded_once, powers_of_five
 from derivable.device.cpu.memory import empty
 
 _NUMBERS = ("signed", "unsigned", "float")
+# The largest numbers of floats of these bits.
+LARGEST = {bits: float(np.finfo(f"f{bits // 8}").max) for bits in (32, 64)}
 
 
 def plain_columns(
@@ -65,19 +67,26 @@ def plain_columns(
             continue
         if kind == kernels.FLOAT:
             column = column.view(np.float64)
-            if t.bits == 32 and (np.abs(column) > np.finfo(np.float32).max).any():
-                return None
-            if t.bits == 32 and rounds_once:
-                if not are_rounded_once(column):
-                    return None
-                column = column.astype(np.float32)
-            columns.append(column)
-            continue
-        low, high = t.limits
-        if count and not (low <= int(column.min()) and int(column.max()) <= high):
+        # What the kernel reads is a float64.
+        if (kind, t.bits) != (kernels.FLOAT, 64) and not all_fit(column, t):
             return None
-        columns.append(column if t.family == "signed" else column.view(f"u{column.itemsize}"))
+        if rounds_once and (kind, t.bits) == (kernels.FLOAT, 32):
+            if not are_rounded_once(column):
+                return None
+            column = column.astype(np.float32)
+        columns.append(column.view(f"u{column.itemsize}") if t.family == "unsigned" else column)
     return columns
+
+
+def all_fit(numbers: np.ndarray, t: ValueType) -> bool:
+    """Whether numbers are values of a type."""
+    if t.family == "float":
+        # Infinities may be written so, or be numbers that are too large: the lines say which.
+        return bool((np.abs(numbers) <= LARGEST[t.bits]).all())
+    if t.is_integer and len(numbers):
+        low, high = t.limits
+        return low <= int(numbers.min()) and int(numbers.max()) <= high
+    return True
 
 
 def _kind(t: ValueType) -> int:
