@@ -76,7 +76,7 @@ LAYOUT = {
     "api/problog_program.py": {"MOST_ROUNDS"},
     "api/program.py": {"WARM", "_SHOWN_RELATIONS"},
     "api/worlds.py": {"_MOST_CHARACTERS", "_SHOWN_FACTS", "_SHOWN_WORLDS"},
-    "api/spilled_relation.py": {"ROWS", "_SHOWN_ROWS"},
+    "api/spilled_relation.py": {"ROWS"},
     "api/relation_view.py": {"_COMPLETED_KEYS", "_SHOWN_COLUMNS", "_SHOWN_ROWS"},
     "reasons/absence.py": {"MOST_COUNTED", "MOST_RESULTS"},
     "reasons/derivations.py": {"LOOKS", "SPARE"},

@@ -32,6 +32,7 @@ from derivable.parallel.order import order_of
 
 if TYPE_CHECKING:
     from derivable.datalog.api.evaluation import Evaluation
+    from derivable.datalog.api.spilled_relation import SpilledRelation
     from derivable.datalog.tables.storage import Table
 
 _SHOWN_ROWS = 20
@@ -58,7 +59,7 @@ class RelationView(Mapping):
     `len` and `columns` build no Python tuples.
     """
 
-    __dir__ = hidden_names("shown_rows", "table")
+    __dir__ = hidden_names("has_tags", "shown_rows", "table")
 
     def __init__(
         self,
@@ -221,40 +222,24 @@ class RelationView(Mapping):
             hint="`get(tuple, 0.0)` counts it as 0; given evidence that is impossible nothing has a probability",
         )
 
+    @property
+    def has_tags(self) -> bool:
+        """Whether tuples have other tags than True."""
+        return self._tags is not None
+
     def tag_list(self, count: int | None = None) -> list[Any]:
         """The first `count` tags in the order of iteration; None for all."""
         with self._lock:
             order = self._sorted()[:count]
             return [True] * len(order) if self._tags is None else self._tags[order].tolist()
 
-    def _head(self) -> list[tuple[str | None, list[str]]]:
-        """The first rows as texts: the tag, None without tags, and the values."""
-        tags = [None if self._tags is None else tag_text(tag) for tag in self.tag_list(_SHOWN_ROWS)]
-        return [(tag, list(row)) for tag, row in zip(tags, next(self.shown_rows(_SHOWN_ROWS), []))]
-
     def __repr__(self) -> str:
-        shown = [f"({', '.join(row)})" if tag is None else f"{tag}::({', '.join(row)})" for tag, row in self._head()]
-        if len(self) > len(shown):
-            shown.append(f"... {len(self)} in all")
-        return "{" + ", ".join(shown) + "}"
+        return rows_text(self)
 
     def _repr_html_(self) -> str:
         """A table for notebooks: the first rows in sorted order, with tags."""
-        types = self.table.types
-        header = [t if name is None else f"{name}: {t}" for name, t in zip(self.column_names, types)]
-        header = header[:_SHOWN_COLUMNS] + ["…"] * (len(types) > _SHOWN_COLUMNS)
-        tagged = self._tags is not None
-        rows = [
-            [*([tag] if tagged else []), *row[:_SHOWN_COLUMNS], *(["…"] if len(types) > _SHOWN_COLUMNS else [])]
-            for tag, row in self._head()
-        ]
-        rest = len(self) - len(rows)
-        more = f"<div>… {rest:,} more {'row' if rest == 1 else 'rows'}</div>" if rest else ""
-        if not rows:
-            return "<div>no rows</div>"
-        if not types and not tagged:
-            return "<div>true</div>"
-        return html.table([*(["tag"] if tagged else []), *header], rows) + more
+        names = [str(t) if name is None else f"{name}: {t}" for name, t in zip(self.column_names, self.table.types)]
+        return rows_html(self, names)
 
     def _ipython_key_completions_(self) -> list[Any]:
         """The first keys: plain values of a unary relation, else tuples."""
@@ -332,6 +317,34 @@ class RelationView(Mapping):
         with _texts_in_utf8():
             columns = {name: arrow_column(arrow, column) for name, column in self._named_columns().items()}
         return arrow.table(columns) if columns else arrow.table({"": arrow.nulls(len(self))}).select([])
+
+
+def _head(relation: RelationView | SpilledRelation) -> list[tuple[str | None, list[str]]]:
+    """The first rows as texts: the tag, None without tags, and the values."""
+    tags = [tag_text(tag) if relation.has_tags else None for tag in relation.tag_list(_SHOWN_ROWS)]
+    rows = chain.from_iterable(relation.shown_rows(_SHOWN_ROWS))
+    return [(tag, list(row)) for tag, row in zip(tags, rows)]
+
+
+def rows_text(relation: RelationView | SpilledRelation) -> str:
+    """The first rows, with tags, on one line."""
+    shown = [f"({', '.join(row)})" if tag is None else f"{tag}::({', '.join(row)})" for tag, row in _head(relation)]
+    if len(relation) > len(shown):
+        shown.append(f"... {len(relation)} in all")
+    return "{" + ", ".join(shown) + "}"
+
+
+def rows_html(relation: RelationView | SpilledRelation, names: Sequence[str]) -> str:
+    """A table for notebooks: the first rows, with tags, under the names of the columns."""
+    dots, tag_name = ["…"] * (len(names) > _SHOWN_COLUMNS), ["tag"] * relation.has_tags
+    rows = [[*([] if tag is None else [tag]), *values[:_SHOWN_COLUMNS], *dots] for tag, values in _head(relation)]
+    if not rows:
+        return "<div>no rows</div>"
+    if not names and not relation.has_tags:
+        return "<div>true</div>"
+    rest = len(relation) - len(rows)
+    more = f"<div>… {rest:,} more {'row' if rest == 1 else 'rows'}</div>" if rest else ""
+    return html.table([*tag_name, *names[:_SHOWN_COLUMNS], *dots], rows) + more
 
 
 def shown_values(column: np.ndarray, t: ValueType) -> list[str]:

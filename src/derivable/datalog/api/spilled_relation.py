@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core import html
 from derivable.core.diagnostics import AbsentTupleError
 from derivable.core.files import atomic_write, checked_path
 from derivable.core.lazy import later, optional_module
-from derivable.datalog.api.relation_view import arrow_column, shown_values, tag_text
+from derivable.datalog.api.relation_view import arrow_column, rows_html, rows_text, shown_values
 from derivable.datalog.distribution.keys import keys_of
 from derivable.datalog.facts.inputs import as_tuple
 from derivable.datalog.facts.words import checked_words
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 arrow: Any = later("pyarrow")
 parquet: Any = later("pyarrow.parquet")
 compute: Any = later("pyarrow.compute")
-_SHOWN_ROWS = 20
 # Rows of a batch, and of a group of a file.
 ROWS = 1 << 17
 
@@ -151,8 +149,8 @@ class SpilledRelation(Mapping):
                 return
             part = batch.slice(0, left)
             left -= part.num_rows
-            values = [column.to_numpy(zero_copy_only=False) for column in part.columns]
-            columns = list(map(shown_values, values, self.types))
+            arrays = (part.column(c).to_numpy(zero_copy_only=False) for c in range(len(self.types)))
+            columns = list(map(shown_values, arrays, self.types))
             yield list(zip(*columns)) if columns else [()] * part.num_rows
 
     def _row(self, key: Any) -> tuple[bool, Any]:
@@ -190,21 +188,10 @@ class SpilledRelation(Mapping):
         return tag
 
     def __repr__(self) -> str:
-        tags = self.tag_list(_SHOWN_ROWS) if self.has_tags else []
-        rows = [f"({', '.join(row)})" for part in self.shown_rows(_SHOWN_ROWS) for row in part]
-        shown = [f"{tag_text(tag)}::{row}" for tag, row in zip(tags, rows)] if tags else rows
-        if len(self) > len(shown):
-            shown.append(f"... {len(self)} in all")
-        return "{" + ", ".join(shown) + "}"
+        return rows_text(self)
 
     def _repr_html_(self) -> str:
-        rows = [list(row) for part in self.shown_rows(_SHOWN_ROWS) for row in part]
-        names = self.schema.names[: len(self.types)]
-        if self.has_tags:
-            rows = [[tag_text(tag), *row] for tag, row in zip(self.tag_list(_SHOWN_ROWS), rows)]
-            names = ["tag", *names]
-        rest = len(self) - len(rows)
-        return html.table(names, rows) + (f"<div>… {rest:,} more rows</div>" if rest else "")
+        return rows_html(self, self.schema.names[: len(self.types)])
 
 
 class _Items:
