@@ -185,7 +185,7 @@ class PartitionRun:
         take_tags(store, rules, record, name)
         evaluation = Evaluation(self.ram, store, record, self.k)
         evaluation.run(watch, is_kept=False)
-        table, tags = evaluation.outputs[self.partition.target]
+        table, tags = evaluation.outputs[self.partition.target.name]
         return RelationView(table, tags, store.symbols)
 
     @staticmethod

@@ -240,8 +240,8 @@ class SpilledRun(DistributedRun):
         planned = self.planned(output)
         if planned.reason:
             return ()
-        if not planned.is_scattered:
-            return (int(planned.target.rpartition("@")[2]),)
+        if planned.target.column is not None:
+            return (planned.target.column,)
         types = self.plan.rules.relations[output].types
         return tuple(c for c, t in enumerate(types) if can_be_pivot(t))
 

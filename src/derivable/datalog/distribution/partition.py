@@ -19,7 +19,7 @@ FACTS, BASE = "@facts", "@base"
 class Partition:
     """A partition's program for one output.
 
-    target      the relation that has its rows in the rules of a partition
+    target      what has its rows in the rules of a partition
     is_scattered  whether rows may follow in several partitions, each derivation in one: they are merged
     rules       these rules
     whole       the inputs of which each partition has all facts
@@ -30,7 +30,7 @@ class Partition:
     reason      why there is one partition alone, which has all facts; empty if there are several
     """
 
-    target: str
+    target: Version
     is_scattered: bool
     rules: r.Rules
     whole: tuple[str, ...]
@@ -212,7 +212,7 @@ def _partition(
     made = replace(rules, relations=relations, rules=tuple(clauses), facts=facts, outputs=(start.name,), queries=())
     repeated = [version.relation for version in reads if version.column is None and version != start]
     return Partition(
-        start.name,
+        start,
         is_scattered,
         made,
         tuple(whole),

@@ -45,8 +45,7 @@ def distribution_text(
         elif plan.reason:
             rows.append(f"output {output}: one partition, as the engine has no facts for it: {plan.reason}")
         else:
-            column = plan.target.rpartition("@")[2]
-            kind = "scattered, and merged" if plan.is_scattered else f"by column {column}"
+            kind = "scattered, and merged" if plan.is_scattered else f"by column {plan.target.column}"
             again = f"; each partition computes all of {', '.join(plan.repeated)}" if plan.repeated else ""
             rows.append(f"output {output}: partitions, {kind}{again}")
     return "\n".join(rows)
