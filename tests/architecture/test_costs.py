@@ -81,7 +81,7 @@ LAYOUT = {
     "reasons/absence.py": {"MOST_COUNTED", "MOST_RESULTS"},
     "reasons/derivations.py": {"LOOKS", "SPARE"},
     "reasons/show.py": {"MOST_DRAWN", "MOST_SHOWN", "OPEN_LEVELS", "_CHARACTER", "_GAP", "_ROW"},
-    "run/limits.py": {"LONG_PART"},
+    "run/limits.py": {"LONG_PART", "MANY_ROUNDS"},
     "run/overflow.py": {"MOST_BATCHES"},
     "run/profile.py": {"SHOWN", "_LAST"},
     # Models of costs: nanoseconds of an operator, parts of rows, sizes of statistics, what a device takes.

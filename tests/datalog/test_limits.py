@@ -619,3 +619,38 @@ def test_sums_that_are_too_deep_for_the_stack(terms, provenance):
 
 def test_sums_that_are_not_too_deep():
     assert list(dv.Program(SUM.format(" + ".join(["x"] * 150))).run({"e": [(2,)]})["p"]) == [(300,)]
+
+
+WEIGHTED = """type edge(i32, i32)
+rel path(0, y) = edge(0, y)
+rel path(x, z) = path(x, y), edge(y, z)
+"""
+# (semiring, weights of the edges of a cycle): a tag gets better whenever it goes round.
+ENDLESS = [("max_plus", (1.0, -0.5)), ("min_plus", (2.0, -2.5))]
+
+
+@pytest.mark.parametrize("device", [None, "torch:cpu"])
+@pytest.mark.parametrize(("semiring", "weights"), ENDLESS)
+def test_tags_that_get_better_for_ever_are_an_error(semiring, weights, device, monkeypatch):
+    if device is not None:
+        # A round there takes half a millisecond.
+        monkeypatch.setattr(limits, "MANY_ROUNDS", 100)
+    program = dv.Program(WEIGHTED)
+    edges = {"edge": [*zip(weights, [(0, 1), (1, 0)]), (1.0, (5, 6))]}
+    for _ in range(3):
+        with pytest.raises(LimitError, match=f"still get better after .* no best one in '{semiring}'"):
+            program.run(edges, semiring, device=device, time_limit=60)
+    stopped = program.run(edges, semiring, iteration_limit=11)["path"]
+    assert stopped[0, 1] == weights[0] + 5 * sum(weights)
+
+
+@pytest.mark.parametrize("semiring", ["max_plus", "min_plus"])
+def test_many_rounds_of_tags_that_end_are_no_error(semiring, monkeypatch):
+    monkeypatch.setattr(limits, "MANY_ROUNDS", 10)
+    sign, length = 1 if semiring == "max_plus" else -1, 3000
+    # Weights that are better than one on a chain, and a cycle at its end that gives them back.
+    chain = [(sign * 1.0, (k, k + 1)) for k in range(length)]
+    back = [(-sign * 2.0, (length, length - 2))]
+    path = dv.Program(WEIGHTED).run({"edge": chain + back}, semiring, time_limit=60)["path"]
+    assert path[0, length] == sign * length
+    assert len(path) == length

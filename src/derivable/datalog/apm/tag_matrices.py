@@ -6,6 +6,7 @@ end when no entry changes: shortest paths, most probable derivations, weakest li
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,10 +15,12 @@ import numpy as np
 import torch
 
 from derivable.algebra.semiring import TypedSemiring
+from derivable.core.diagnostics import LimitError
 from derivable.datalog.apm.matrices import Found, Recursion
 from derivable.datalog.kernels import device_bits as bits
 from derivable.datalog.kernels.tag_rows import include_rows_kernel
 from derivable.datalog.ram.products import Product
+from derivable.datalog.run.limits import ENDLESS_HINT, endless_tags
 from derivable.device.cuda.compiler import Launches, are_aligned, current
 from derivable.kernel.emit_triton import compile_triton
 from derivable.parallel.program import nodes as n
@@ -38,7 +41,15 @@ def solve(
     recursion = _Tags(products, relations, typed, arrays, tables)
     if not recursion.fits():
         return None
-    state, rounds = recursion.by_rounds(lambda: watch(0))
+    entries, looks = sum(recursion.size(name, 0) * recursion.size(name, 1) for name in relations), itertools.count()
+
+    def look() -> None:
+        what = endless_tags(typed.semiring, entries, next(looks))
+        if what:
+            raise LimitError(what, hint=ENDLESS_HINT)
+        watch(0)
+
+    state, rounds = recursion.by_rounds(look)
     found = []
     for name in relations:
         matrix = recursion.upright(name, state[name])

@@ -24,6 +24,7 @@ from derivable.device.cpu.available import shown_bytes
 from derivable.device.cpu.memory import empty_cache, kept_bytes
 
 if TYPE_CHECKING:
+    from derivable.algebra.semiring import Semiring
     from derivable.datalog.run.execute import Executor
     from derivable.datalog.run.profile import Effort
     from derivable.datalog.tables.storage import Table
@@ -35,7 +36,13 @@ SMALLER = (
 )
 # The part of a run's time from which its end is laid to one rule.
 LONG_PART = 0.25
+# Rounds beyond twice the tuples of a recursion whose tags still get better. Cycles whose gain is a rounding error end
+# before, as far as they end.
+MANY_ROUNDS = 10_000
 EXACT_HINT = "raise time_limit, ask for fewer outputs, or take bounds by approximate=True or provenance='topkproofs'"
+ENDLESS_HINT = (
+    "give facts tags that are not better than one along a cycle, or stop after some rounds by iteration_limit"
+)
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -85,6 +92,23 @@ def size_in_bytes(given: Any) -> int:
             return max(1, int(float(found[1]) * _UNITS[found[2]]))
     raise DomainError(
         f"memory_limit is {given!r}, expected bytes greater than zero", hint='for instance 2_000_000_000, or "2 GB"'
+    )
+
+
+def endless_tags(semiring: Semiring, tuples: int, rounds: int) -> str:
+    """The message for tags that get better after `rounds` rounds of a recursion of at most `tuples` tuples, or "".
+
+    The best derivation without a tuple that is derived from itself is no deeper than there are tuples, and rows wait
+    for better tags for no more rounds than that. A tag that gets better later has a derivation that is better for what
+    it repeats, and better again if it repeats that once more.
+    """
+    has_inverses = semiring.selective_plus and semiring.distributive and semiring.invertible_times
+    may_grow = has_inverses and not semiring.absorptive and semiring.saturated is None
+    if not may_grow or rounds <= MANY_ROUNDS + 2 * tuples:
+        return ""
+    return (
+        f"tags still get better after {rounds:,} rounds: a tuple is derived from itself, with a better tag each time, "
+        f"and has no best one in {semiring.name!r}"
     )
 
 
@@ -222,11 +246,23 @@ class Watch(Deadline):
             raise self.failure(LimitError, f"the run passed tuple_limit = {limit:,}", "raise tuple_limit")
         if self.most < math.inf and self.num_tuples > self.most:
             raise PastBound
+        if self.round > MANY_ROUNDS:
+            self.check_tags()
         if self.end is None:
             return None
         if now >= self.end:
             raise self.error()
         return self.end - now
+
+    def check_tags(self) -> None:
+        """Raise LimitError for a recursion whose tags get better for ever."""
+        executor = self.executor
+        semiring = getattr(None if executor is None else executor.algebra, "semiring", None)
+        if semiring is None or self.limits.iteration_limit is not None:
+            return
+        what = endless_tags(semiring, self.num_tuples, self.round)
+        if what:
+            raise self.failure(LimitError, what, ENDLESS_HINT)
 
     def check_budget(self, now: float) -> None:
         self.next_check = now + policy().look_seconds
