@@ -55,6 +55,123 @@ def test_random_formulas(seed, monkeypatch):
     assert circuit.model_count() == models.sum()
 
 
+def random_network(seed: int) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
+    """Tables (parents, then the child) with zeros and ones among their numbers; how many values each variable has."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1 if seed % 5 == 0 else 2, 4, rng.integers(2, 5)).tolist()
+    tables = []
+    for child, size in enumerate(sizes):
+        parents = rng.permutation(child)[: rng.integers(0, 4)].tolist()
+        table = rng.random([*(sizes[parent] for parent in parents), size])
+        if rng.random() < 0.5:
+            table *= rng.random(table.shape) < 0.5
+        if rng.random() < 0.3:
+            table = (table == table.max(axis=-1, keepdims=True)).astype(float)
+        tables.append(([*parents, child], table))
+    return tables, sizes
+
+
+def encoded(seed: int) -> tuple[list[list[int]], list[float], list[list[int]]]:
+    """A random network as clauses: clauses, weights of the variables, and the variable of each value of each node.
+
+    Clauses and literals are in random order, and in two of three networks something only looks like the encoding: a
+    pair of values that may both be, a definition with a direction left out, with another literal, or used elsewhere.
+    """
+    rnd = random.Random(seed)
+    tables, sizes = random_network(seed)
+    weights: list[float] = []
+    values: list[list[int]] = []
+    clauses: list[list[int]] = []
+    for size in sizes:
+        values.append(list(range(len(weights) + 1, len(weights) + 1 + size)))
+        weights += [1.0] * size
+        clauses += [[*values[-1]], *([-a, -b] for a, b in itertools.combinations(values[-1], 2))]
+    definitions = []
+    for scope, table in tables:
+        for place in np.ndindex(*table.shape):
+            cause = [values[variable][value] for variable, value in zip(scope, place)]
+            number = float(table[place])
+            if number == 0.0:
+                clauses.append([-literal for literal in cause])
+            elif number != 1.0:
+                weights.append(number)
+                definitions.append([[len(weights), *(-literal for literal in cause)]])
+                definitions[-1] += [[-len(weights), literal] for literal in cause]
+    if seed % 3 and definitions:
+        definition = rnd.choice(definitions)
+        change = rnd.randrange(4)
+        if change == 0:
+            del definition[rnd.randrange(len(definition))]
+        elif change == 1:
+            definition[-1] = [definition[-1][0], -definition[-1][1]]
+        elif change == 2:
+            clauses.append([definition[0][0] * rnd.choice([1, -1]), rnd.choice(values[0])])
+        elif len(values[-1]) > 1:
+            clauses.remove([-values[-1][0], -values[-1][1]])
+    clauses += [clause for definition in definitions for clause in definition]
+    rnd.shuffle(clauses)
+    for clause in clauses:
+        rnd.shuffle(clause)
+    return clauses, weights, values
+
+
+def count_by_enumeration(clauses: list[list[int]], weights: list[float], num_values: int) -> tuple[float, np.ndarray]:
+    """The weighted count, negative literals weighing one, and the share of it in which each value holds.
+
+    num_values  variables up to this one are enumerated; the others are in no clause together
+    """
+    rows = all_assignments(num_values).astype(bool)
+    total = np.prod(np.where(rows, weights[:num_values], 1.0), axis=1)
+    allows = np.ones((2, len(weights) - num_values, len(rows)), bool)
+    for clause in clauses:
+        holds = np.zeros(len(rows), bool)
+        for literal in clause:
+            if abs(literal) <= num_values:
+                holds |= rows[:, abs(literal) - 1] == (literal > 0)
+        numbers = [literal for literal in clause if abs(literal) > num_values]
+        for literal in numbers:
+            allows[int(literal < 0), abs(literal) - num_values - 1] &= holds
+        total = total if numbers else total * holds
+    # Each number is true, false, or both, as its clauses allow it.
+    total = total * np.prod(np.array(weights[num_values:])[:, None] * allows[1] + allows[0], axis=0)
+    return float(total.sum()), (total[:, None] * rows).sum(axis=0) / (total.sum() or 1.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_networks_as_clauses(seed):
+    clauses, weights, values = encoded(seed)
+    circuit = dv.circuit.compile(clauses, "elimination", num_variables=len(weights))
+    circuit.check()
+    pair = np.array(weights), np.ones(len(weights))
+    num_values = values[-1][-1]
+    expected, shares = count_by_enumeration(clauses, weights, num_values)
+    assert circuit.weighted_count(*pair) == pytest.approx(expected, rel=1e-9)
+    if expected:
+        marginals = np.ravel(circuit.marginals(*pair))[:num_values]
+        np.testing.assert_allclose(marginals, shares, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_each_table_of_an_encoded_network_is_read_back(seed):
+    tables, sizes = random_network(seed)
+    clauses, weights, _ = encoded(seed)
+    read = ClauseTables.of(without_repeats(cnf_from_clauses(clauses, len(weights))))
+    assert sorted(size for size in read.cardinalities) == sorted(max(size, 2) for size in sizes)
+    numbers = [table[(table != 0) & (table != 1)] for _, table in tables]
+    assert sum(len(labels.literals) for labels in read.labels) == sum(map(len, numbers))
+
+
+def test_a_dense_table_of_many_variables_is_one_table():
+    """Zeros of a deterministic node with eight parents, of which one would be cut in pieces."""
+    rows = list(itertools.product([1, -1], repeat=9))
+    wrong = [row for row in rows if (sum(row[:8]) > 0) != (row[8] > 0)]
+    clauses = [[-x * (v + 1) for v, x in enumerate(row)] for row in wrong]
+    tables = ClauseTables.of(without_repeats(cnf_from_clauses(clauses)))
+    assert len(tables.cardinalities) == 9
+    assert [int(entries.sum()) for entries in tables.allowed.values()] == [len(rows) - len(wrong)]
+    assert len(ClauseTables.of(without_repeats(cnf_from_clauses(clauses[:1]))).cardinalities) > 9
+
+
 def test_groups_and_definitions_of_a_network_are_recognised():
     network = read_bif(data_path("bayesnets/alarm.bif.gz"))
     cnf = without_repeats(cnf_from_clauses(to_clauses(network).clauses))

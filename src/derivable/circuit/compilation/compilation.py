@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 from typing import Literal as OneOf
 
@@ -29,6 +28,7 @@ from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
 from derivable.core.progress import Deadline, checked_time_limit
+from derivable.core.splitmix64 import finalized_words
 
 COMPILERS = ("auto", "elimination", "sdd", "d4")
 
@@ -119,16 +119,15 @@ def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
 
 def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
     """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
-    lengths = np.diff(cnf.offsets)
-    order = np.lexsort((np.abs(cnf.literals), np.repeat(np.arange(cnf.num_clauses), lengths)))
-    literals, look_alike = cnf.literals[order], np.abs(cnf.literals[order])
-    is_first = np.zeros(len(literals) + 1, bool)
-    is_first[cnf.offsets] = True
-    if not ((look_alike[1:] == look_alike[:-1]) & ~is_first[1:-1]).any():
-        # No literal is repeated, and few clauses are.
-        look()
-        data, ends = literals.tobytes(), (literals.itemsize * cnf.offsets).tolist()
-        if len({data[start:stop] for start, stop in pairwise(ends)}) == cnf.num_clauses:
+    lengths, variables = np.diff(cnf.offsets), np.abs(cnf.literals).astype(np.int64)
+    keys = np.repeat(np.arange(cnf.num_clauses), lengths) * (cnf.num_variables + 1) + variables
+    order = np.argsort(keys, kind="stable")
+    keys, literals = keys[order], cnf.literals[order]
+    look()
+    if (keys[1:] != keys[:-1]).all() and (lengths > 0).all():
+        # No variable is repeated in a clause. Clauses of which no two have equal hashes differ.
+        hashes = np.sort(np.add.reduceat(finalized_words(literals.astype(np.uint64)), cnf.offsets[:-1]))
+        if (hashes[1:] != hashes[:-1]).all():
             return Cnf(cnf.num_variables, cnf.offsets, literals)
     seen: dict[tuple[int, ...], None] = {}
     for number, clause in enumerate(cnf.clauses()):

@@ -35,10 +35,13 @@ def cnf_graph(cnf: Cnf) -> AndOrGraph:
 
 def long_clauses_alone(cnf: Cnf) -> np.ndarray:
     """[clause] bool: long ones that have no variable in common with another clause; no clause is empty."""
+    is_long = np.diff(cnf.offsets) > LONG
+    if not is_long.any():
+        return is_long
     variables = np.abs(cnf.literals)
     occurrences = np.unique(variables, return_inverse=True, return_counts=True)[1:]
     shared = np.maximum.reduceat(occurrences[1][occurrences[0]], cnf.offsets[:-1])
-    return (np.diff(cnf.offsets) > LONG) & (shared == 1)
+    return is_long & (shared == 1)
 
 
 def decided_clauses(clauses: Sequence[Sequence[int]], others: Sequence[Circuit], num_variables: int) -> Circuit:

@@ -83,21 +83,31 @@ class Cnf:
         return f"Cnf({self.num_variables} variables, {self.num_clauses} clauses{weighted})"
 
 
-def _flat(clauses: Any, look: Callable[[], Any]) -> list[int] | None:
-    """The literals of lists of Python's integers, one after the other; None for anything else."""
+def _flat(clauses: Any, look: Callable[[], Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """The number of literals of each clause, and all literals one after the other, of lists of Python's integers and of
+    arrays of integers; None for anything else."""
+    if isinstance(clauses, np.ndarray) and clauses.ndim == 2 and clauses.dtype.kind in "iu":
+        if clauses.itemsize == 8 and clauses.size and not -_FAR <= clauses.min() <= clauses.max() <= _FAR:
+            return None
+        is_literal = clauses != 0
+        return is_literal.sum(axis=1), clauses[is_literal].astype(np.int64)
     if not isinstance(clauses, (list, tuple)):
         return None
-    flat: list[int] = []
+    parts: list[np.ndarray] = []
     for first in range(0, len(clauses), 4096):
         look()
         part = clauses[first : first + 4096]
         if not {*map(type, part)} <= {list, tuple}:
             return None
         literals = [*itertools.chain.from_iterable(part)]
-        if not {*map(type, literals)} <= {int} or max(literals, default=0) > _FAR or min(literals, default=0) < -_FAR:
+        if not {*map(type, literals)} <= {int}:
             return None
-        flat += literals
-    return flat
+        try:
+            parts.append(np.array(literals, np.int64))
+        except OverflowError:
+            return None
+    lengths = np.fromiter(map(len, clauses), np.int64, len(clauses))
+    return lengths, np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _checked_rows(clauses: Iterable[Sequence[int]] | np.ndarray, look: Callable[[], Any]) -> list[list[int]]:
@@ -142,12 +152,12 @@ def cnf_from_clauses(
     if num_variables is not None:
         num_variables = integer(num_variables, "num_variables", 0, 2**31 - 1)
     flat = _flat(clauses, look)
-    rows: Any = clauses
     if flat is None:
         rows = _checked_rows(clauses, look)
-        flat = [*itertools.chain.from_iterable(rows)]
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    literals = np.array(flat, dtype=np.int64)
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        literals = np.array([*itertools.chain.from_iterable(rows)], dtype=np.int64)
+    else:
+        lengths, literals = flat
     largest = int(np.abs(literals).max(initial=0))
     if num_variables is None:
         num_variables = largest
