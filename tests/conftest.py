@@ -6,6 +6,7 @@ import os
 import hypothesis
 import pytest
 
+from derivable.datalog.exact import circuit_files
 from forked import Forked
 from quarters import quarter_of
 
@@ -15,6 +16,9 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # Tests run beside each other, and waiting threads of PyTorch spin: small steps took ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Each test compiles its circuits, whatever another one or an earlier run of the suite has compiled.
+circuit_files.LEAST_NODES = 1 << 62
 
 # An example takes what the machine's other work and compilers leave it: a law holds however long that is.
 hypothesis.settings.register_profile(

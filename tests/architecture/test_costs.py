@@ -112,6 +112,7 @@ LAYOUT = {
     "distribution/parquet.py": {"BATCH"},
     "distribution/session.py": {"SECONDS"},
     "exact/approximate.py": {"WIDTH", "_SPEED", "_MOST_CUBES", "_MOST_SPLITS", "_QUIET"},
+    "exact/circuit_files.py": {"LEAST_NODES", "MOST_BYTES", "MOST_FILES", "MOST_OF_ALL"},
     "exact/exact.py": {"LEAST_ROOT", "MANY", "SHARE"},
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
     "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},

@@ -295,6 +295,7 @@ def circuit_of(
     observed: np.ndarray | None = None,
     num_extra: int = 0,
     has_derivatives: bool = False,
+    is_kept: bool = True,
 ) -> Circuit:
     """The circuit whose roots are the probabilities of signed nodes.
 
@@ -303,24 +304,47 @@ def circuit_of(
     num_extra  variables behind the random facts that the circuit does not mention
     has_derivatives  whether all may be derivatives: the circuit may have one root then, the evidence and that each node
                equals an indicator of its own, a variable behind those of the evidence
+    is_kept    whether it may come from the disk
     """
+    from derivable.datalog.exact.circuit_files import kept
+
+    random: RandomFacts = grounding.facts.random
+    count, groups = len(random.probabilities), [g + 1 for g in random.groups]
+    num_items = -1 if observed is None else len(observed)
+    items = np.empty(0, np.int64) if observed is None else observed
+    graph = without_circular(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
+
+    def compiled() -> Circuit:
+        return _compiled(graph, count, groups, deadline, num_items, num_extra, has_derivatives)
+
+    return kept(graph, (count, num_items, num_extra, has_derivatives), groups, compiled) if is_kept else compiled()
+
+
+def _compiled(
+    graph: AndOrGraph,
+    count: int,
+    groups: Sequence[np.ndarray],
+    deadline: Deadline,
+    num_items: int,
+    num_extra: int,
+    has_derivatives: bool,
+) -> Circuit:
+    """The circuit of a graph whose last roots are items of evidence and their negations, if there is any: not -1."""
     from derivable.circuit.compilation.compile_graph import compile_graph
     from derivable.circuit.compilation.compile_sdd import SMALL_VARIABLES
     from derivable.circuit.compilation.tables import TooLarge
     from derivable.circuit.kernels.and_or import components
 
-    random: RandomFacts = grounding.facts.random
-    count, groups = len(random.probabilities), [g + 1 for g in random.groups]
-    items = np.empty(0, np.int64) if observed is None else observed
-    graph = without_circular(grounding.graph.with_roots(np.concatenate([nodes, items, negate(items)])), deadline)
+    is_observed, num_items = num_items >= 0, max(num_items, 0)
+    num_nodes = len(graph.roots) - 2 * num_items
 
     def by_elimination(graph: AndOrGraph) -> Circuit | None:
-        rows, seen = graph.roots[: len(nodes)], graph.roots[len(nodes) : len(nodes) + len(items)].tolist()
+        rows, seen = graph.roots[:num_nodes], graph.roots[num_nodes : num_nodes + num_items].tolist()
         num_more = num_extra
         if has_derivatives and len(rows) >= MANY and components(graph.offsets, graph.children)[1] == graph.num_nodes:
             rows, seen, num_more = rows[:0], [*seen, *rows.tolist()], len(rows)
         made = compile_graph(graph.with_roots(rows), count, groups, seen, count + 1, deadline)
-        return None if made is None else replace(made, num_variables=count + len(items) + num_more)
+        return None if made is None else replace(made, num_variables=count + num_items + num_more)
 
     def otherwise() -> Circuit | None:
         # An unrolled graph has the formulas of its cycles several times.
@@ -345,9 +369,9 @@ def circuit_of(
     with _sized(graph, deadline):
         graph = unroll(graph, deadline)
     form, whose = normal_form(graph), ""
-    if observed is not None:
-        form, whose = with_indicators(form, len(nodes), count), " and the evidence"
-    return compiled_form(form, count + len(items) + num_extra, groups, deadline, whose, otherwise)
+    if is_observed:
+        form, whose = with_indicators(form, num_nodes, count), " and the evidence"
+    return compiled_form(form, count + num_items + num_extra, groups, deadline, whose, otherwise)
 
 
 def compilation_text(grounding: Grounding, ram: Ram, nodes: np.ndarray, items: Sequence[Evidence], watch: Watch) -> str:
@@ -356,7 +380,9 @@ def compilation_text(grounding: Grounding, ram: Ram, nodes: np.ndarray, items: S
 
     distinct, observed = np.unique(nodes), nodes_of_items(grounding, ram, items)
     began = time.monotonic()
-    circuit = circuit_of(grounding, distinct, watch, observed if len(items) else None, has_derivatives=True)
+    circuit = circuit_of(
+        grounding, distinct, watch, observed if len(items) else None, has_derivatives=True, is_kept=False
+    )
     seconds = time.monotonic() - began
     graph = without_circular(grounding.graph.with_roots(np.concatenate([distinct, observed])), watch)
     facts = len(np.unique(np.abs(graph.literal[graph.kind == LITERAL])))
