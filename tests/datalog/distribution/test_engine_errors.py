@@ -120,8 +120,8 @@ def test_what_is_no_engine():
         # Over all partitions.
         ("rel n(c) = c := count(x, y: edge(x, y)) query n", "exact", "what `count` gives"),
         # Tags that do not add up.
-        (f"{PATH} rel end(y) = path(_, y) query end", "exact", "cannot add up tags of exact"),
-        (f"{PATH} rel end(y) = path(_, y) query end", "topkproofs", "cannot add up tags of topkproofs"),
+        (f"{PATH} rel end(y) = path(_, y) query end", "exact", "tags of exact do not add up"),
+        (f"{PATH} rel end(y) = path(_, y) query end", "topkproofs", "tags of topkproofs do not add up"),
         ("rel p(x, y) = edge(x, y) query p", "proofs", "no columns of numbers"),
         ("rel q(x) = x := uniform<2>(y: edge(y, _)) query q", None, "draws"),
         ("type E = Leaf(usize) | Pair(E, E) rel p(new Leaf(x)) = edge(x, _) query p", None, "terms"),

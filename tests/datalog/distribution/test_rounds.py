@@ -46,6 +46,14 @@ def test_tags(text, provenance):
     assert rows == pytest.approx(dict(program.run(FACTS, provenance)[output].items()), abs=1e-12)
 
 
+def test_facts_of_no_rows():
+    program = dv.Program(SAME)
+    frame = sail().createDataFrame([], "x bigint, y bigint")
+    for facts in ([], frame):
+        for provenance in ("unit", "real"):
+            assert in_rounds(program, {"edge": facts}, provenance) == {"same": {}}
+
+
 def language(cases):
     """How many outputs of cases of the language rounds compute, with the rows of one machine, and how many not."""
     counts = collections.Counter()
@@ -137,16 +145,41 @@ def test_arithmetic(kind):
     """Sums stay at the bounds of their type, products wrap, up to what the engine has."""
     bits = 64 if kind == "usize" else int(kind[1:])
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "i" else (0, min(1 << bits, 1 << 63) - 1)
-    values = sorted({low, low + 1, 0, 1, 3, high - 1, high})
-    operators = "+-*" if kind in ("i8", "i16", "i32") else "+-"
-    pairs = [(x, y) for x in values for y in values if kind[0] == "i" or bits < 64 or x + y <= high]
-    for operator in operators:
-        program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p(x, y, x {operator} y) = e(x, y) query p")
+    values = sorted({low, low + 1, 0, 1, 3, high // 3 + 5, high - 1, high})
+    is_beyond = kind in ("u64", "usize")
+    pairs = [(x, y) for x in values for y in values if not is_beyond or max(x + y, x * y % (1 << 64)) <= high]
+    text = "rel p(x, y, {0}) = e(x, y) query p"
+    for expression in ("x + y", "x - y", "x * y"):
+        program = dv.Program(f"type e(x: {kind}, y: {kind}) {text.format(expression)}")
         assert in_rounds(program, {"e": pairs}, "unit") == {"p": dict.fromkeys(program.run({"e": pairs})["p"], True)}
-    program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p(x, y, x + y) = e(x, y) query p")
-    if kind in ("u64", "usize"):
+    for expression, pair in (("x + y", (high, 1)), ("x * y", (high, 2))) if is_beyond else ():
+        program = dv.Program(f"type e(x: {kind}, y: {kind}) {text.format(expression)}")
         with pytest.raises(dv.DerivableError, match="beyond 64 bits"):
-            in_rounds(program, {"e": [(high, 1)]}, "unit")
+            in_rounds(program, {"e": [pair]}, "unit")
+
+
+@pytest.mark.parametrize("kind", ["i8", "i64", "u32", "u64", "f64", "f32"])
+def test_sums_of_values(kind):
+    """Of integers they stay at the bounds of their type; a group without rows has 0, and what is no number no row."""
+    text = (
+        "rel s(k, t) = t := sum(x: e(k, x)) rel z(k, t) = t := sum(x: e(k, x) where k: g(k)) "
+        "rel n(t) = t := sum(x: e(5, x)) query s query z query n"
+    )
+    program = dv.Program(f"type e(k: i64, x: {kind}) type g(k: i64) {text}")
+    if kind[0] == "f":
+        rows = [(1, 0.5), (1, 0.25), (2, -3.0), (3, float("inf")), (4, float("inf")), (4, float("-inf"))]
+    else:
+        bits = int(kind[1:])
+        high = (1 << bits - (kind[0] == "i")) - 1 if kind != "u64" else 1 << 62
+        rows = [(1, 1), (1, 3), (2, high), (3, 7)]
+        rows += [] if kind == "u64" else [(4, high), (4, high - 1), (4, 5)]
+        rows += [(6, -high - 1), (6, -1)] if kind[0] == "i" else []
+    expected = program.run({"e": rows, "g": [(1,), (4,), (9,)]})
+    found = in_rounds(program, {"e": rows, "g": [(1,), (4,), (9,)]}, "unit")
+    assert found == {output: dict.fromkeys(expected[output], True) for output in expected}
+    if kind == "u64":
+        with pytest.raises(dv.DerivableError, match="beyond 64 bits"):
+            in_rounds(program, {"e": [(1, high + 1), (1, high)], "g": [(1,)]}, "unit", ["s"])
 
 
 def test_longest_paths():
@@ -199,9 +232,9 @@ def test_a_failed_run_leaves_no_files(tmp_path, monkeypatch):
 
 
 def test_refusals_name_both_reasons():
-    program = dv.Program(EDGE + "rel n(s) = s := sum(x: edge(x, _)) query n")
+    program = dv.Program(EDGE + "rel n(s) = s := prod(x: edge(x, _)) query n")
     with pytest.raises(
-        UnsupportedError, match="neither in rounds, as `sum` is no aggregate of the engine, nor in partitions"
+        UnsupportedError, match="neither in rounds, as `prod` is no aggregate of the engine, nor in partitions"
     ):
         program.run({"edge": edges()}, "unit", engine="sail")["n"]
     program = dv.Program(SAME)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.datalog.api.partitions import Distribution, PartitionRun, source_of
-from derivable.datalog.api.plan import Plan
 from derivable.datalog.api.relation_view import RelationView
-from derivable.datalog.distribution.frames import Frame
+from derivable.datalog.distribution.frames import Frame, example, frame_of
 from derivable.datalog.distribution.partition import Partition
 from derivable.datalog.facts.fact_files import read_facts
 from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
@@ -25,17 +25,11 @@ from derivable.datalog.facts.load import checked_words, known_relation, load_rel
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.run.limits import Limits
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.tags.provenance import proofs_kept, provenance_of
+from derivable.datalog.tags.provenance import proofs_kept, provenance_of, tags_of
+from derivable.datalog.tags.random_facts import RandomFacts
 
 if TYPE_CHECKING:
     from derivable.datalog.api.program import Program
-
-# How tags of a row that follows in several partitions are added up, by the name of the semiring.
-ADDED = {
-    **dict.fromkeys(("godel", "max_product", "maxmultprob", "max_plus"), np.maximum),
-    "min_plus": np.minimum,
-    **dict.fromkeys(("addmultprob", "real", "counting"), np.add),
-}
 
 
 class DistributedRun(ABC):
@@ -50,15 +44,26 @@ class DistributedRun(ABC):
     def _begin(
         self,
         program: Program,
-        plan: Plan,
-        frames: Mapping[str, Frame],
-        local: Mapping[str, Any],
+        tables: Mapping[str, Any],
+        types: Mapping[str, Mapping[str, str]],
+        here: Mapping[str, Any],
         provenance: Any,
         k: int | None,
         limits: Limits,
-        sizes: Mapping[str, int | None] | None = None,
+        sizes: Mapping[str, int | None],
     ) -> None:
-        """sizes  relation -> the bytes of its frame, None for unknown ones"""
+        """
+        tables  relation -> its facts that are elsewhere, with columns of these `types`, as Spark calls them, and of
+                these `sizes` in bytes, None for unknown ones
+        here    relation -> its facts in this process
+        """
+        rules = program._plan({}).rules
+        for name in tables:
+            known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
+        local = taken(here)
+        plan = program._plan_for({**local, **{name: example(of) for name, of in types.items()}})
+        relations = plan.rules.relations
+        frames = {name: frame_of(relations[name], table, types[name]) for name, table in tables.items()}
         self.compatible, self.plan, self.frames, self.limits = program.compatible, plan, frames, limits
         store = new_store(plan.rules)
         self.local = {name: self.checked(name, rows, store) for name, rows in local.items()}
@@ -66,8 +71,7 @@ class DistributedRun(ABC):
         self.record = provenance_of(self.provenance)
         self.k = proofs_kept(provenance, self.record, k)
         self.name: str = self.provenance if isinstance(self.provenance, str) else self.record.name
-        known = dict.fromkeys(frames) if sizes is None else sizes
-        self.distribution = Distribution.of(plan, (*frames, *local), known, self.provenance)
+        self.distribution = Distribution.of(plan, (*frames, *local), sizes, self.provenance)
 
     def checked(self, name: str, rows: Any, store: FactStore) -> Any:
         """Facts of this process, in a form that other machines can have; they are loaded into a store to be checked."""
@@ -100,6 +104,28 @@ class DistributedRun(ABC):
             source: self.local[name] if name in self.local else self.whole(name, self.frames[name])
             for source, name in names.items()
         }
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether tags of a row that follows in several partitions are added up: those that are seen are values of the
+        semiring."""
+        record = self.record
+        return record is boolean or (isinstance(record, Semiring) and record.is_scalar and record.show is None)
+
+    def planned_partition(self, output: str, hint: str) -> Partition | str:
+        """The partition's program of an output, or why it has none.
+
+        hint  what else computes an output
+
+        Raises UnsupportedError for one whose tags would have to be added up, and are not.
+        """
+        planned = self.distribution.plans[output]
+        if isinstance(planned, Partition) and planned.is_scattered and not self.adds_up:
+            raise UnsupportedError(
+                f"rows of `{output}` follow in several partitions, and tags of {self.name} do not add up over them",
+                hint=f"query a relation that keeps the pivot; {hint}",
+            )
+        return planned
 
     def partition_run(self, partition: Partition, facts: Mapping[str, Any]) -> PartitionRun:
         return PartitionRun.of(
@@ -161,5 +187,8 @@ class DistributedRun(ABC):
         """[row] the sums of tags of the same row."""
         order = np.argsort(rows, kind="stable")
         starts = np.searchsorted(rows[order], np.arange(count))
-        added = ADDED[self.record.name].reduceat(tags[order], starts)
-        return np.minimum(added, 1.0) if self.record.name == "addmultprob" else added
+        assert isinstance(self.record, Semiring)
+        algebra = tags_of(self.record, RandomFacts())
+        # Integers of files would overflow.
+        values = tags.astype(algebra.empty(0).dtype, copy=False)[order]
+        return algebra.reduce(values, np.append(starts, len(tags)))

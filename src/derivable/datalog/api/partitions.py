@@ -18,6 +18,7 @@ from derivable.datalog.distribution.keys import keys_of
 from derivable.datalog.distribution.partition import Partition, alone, partition, prepared
 from derivable.datalog.distribution.pivot import DRAWING, Pivots
 from derivable.datalog.distribution.round_sql import refusal
+from derivable.datalog.distribution.tag_sql import RefusedError, TagSql
 from derivable.datalog.distribution.text import distribution_text
 from derivable.datalog.facts.inputs import Columns, InputMapping
 from derivable.datalog.facts.load import load_relation
@@ -73,10 +74,11 @@ class Distribution:
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """What an output is computed by a round at a time: rules, and RAM without demand."""
+    """What an output is computed by a round at a time: rules, RAM without demand, and the SQL of tags, None without."""
 
     rules: r.Rules
     ram: Ram
+    tags: TagSql | None
 
     @staticmethod
     def of(plan: Plan, output: str, record: Any) -> RoundPlan | str:
@@ -86,11 +88,15 @@ class RoundPlan:
         rules = replace(plan.rules, outputs=(output,), queries=())
         plain = without_coins(rules)
         made = plan.with_rules(rules, plain)
-        ram = made.ram(narrow=False, counts_rounds=True)
+        ram, tags = made.ram(narrow=False, counts_rounds=True), None
         if record is not boolean:
             ram = ram.with_tags(distributes(record))
-        refused = refusal(ram, output, record.name)
-        return RoundPlan(rules, ram) if refused is None else refused
+            try:
+                tags = TagSql.of(record)
+            except RefusedError as error:
+                return error.reason
+        refused = refusal(ram, output, tags)
+        return RoundPlan(rules, ram, tags) if refused is None else refused
 
 
 def source_of(rules: r.Rules, name: str) -> str:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import BindingError, DomainError, LimitError, UnsupportedError
 from derivable.core.names import FreshNames
 from derivable.core.registry import suggestion
 from derivable.datalog.api.distributed_run import DistributedRun
+from derivable.datalog.api.evaluation import take_tags
 from derivable.datalog.api.partitions import RoundPlan, size_of
 from derivable.datalog.api.relation_view import RelationView
 from derivable.datalog.api.spark_rounds import Rounds
 from derivable.datalog.api.spark_task import KEY, KEYS, SOURCE, Task, function_of
 from derivable.datalog.distribution.frames import (
     Frame,
-    example,
-    frame_of,
     is_frame,
     key_expression,
     quoted,
@@ -33,10 +33,10 @@ from derivable.datalog.distribution.frames import (
     types_of,
 )
 from derivable.datalog.distribution.partition import Partition
-from derivable.datalog.distribution.round_sql import TAGS
 from derivable.datalog.distribution.session import session_errors, session_of
+from derivable.datalog.distribution.tag_sql import RefusedError, TagSql
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
-from derivable.datalog.facts.load import known_relation, load_relation
+from derivable.datalog.facts.load import load_relation
 from derivable.datalog.facts.program_facts import load_program_facts
 from derivable.datalog.facts.store import new_store
 from derivable.datalog.policy.costs import policy
@@ -50,12 +50,6 @@ if TYPE_CHECKING:
 _KEYS_EACH = 8
 # The engine's types of tags, by the kind of theirs.
 _TAG_TYPES = {"f": "DOUBLE", "i": "BIGINT", "b": "BOOLEAN"}
-# How tags of a row that follows in several partitions are added up, by the name of the semiring: an aggregate of the
-# engine, and SQL of what becomes of it.
-_PLUS = {
-    **{name: (tags.plus, tags.after) for name, tags in TAGS.items()},
-    **dict.fromkeys(("real", "counting"), ("sum", "{}")),
-}
 
 
 class SparkDatabase(Mapping):
@@ -185,16 +179,10 @@ class SparkRun(DistributedRun):
         self.num_keys = _KEYS_EACH * self.partitions
         self.spill = None if spill is None else os.fspath(spill)
         raw = {name: read_frame(name, rows, self.session) for name, rows in facts.items() if is_frame(rows)}
-        for name in raw:
-            rules = program._plan({}).rules
-            known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
-        local = taken({name: rows for name, rows in facts.items() if name not in raw})
         with session_errors("the facts"):
             types = {name: types_of(frame) for name, frame in raw.items()}
-        plan = program._plan_for({**local, **{name: example(of) for name, of in types.items()}})
-        relations = plan.rules.relations
-        frames = {name: frame_of(relations[name], frame, types[name]) for name, frame in raw.items()}
-        self._begin(program, plan, frames, local, provenance, k, limits)
+        here = {name: rows for name, rows in facts.items() if name not in raw}
+        self._begin(program, raw, types, here, provenance, k, limits, dict.fromkeys(raw))
         self._collected: dict[str, Columns] = {}
         self._schemas: dict[str, dict[str, str]] = {}
 
@@ -233,8 +221,20 @@ class SparkRun(DistributedRun):
 
     # Results
 
+    @property
+    def adds_up(self) -> bool:
+        return self.record is boolean or (super().adds_up and self._tag_sql is not None)
+
+    @cached_property
+    def _tag_sql(self) -> TagSql | None:
+        """How the engine adds up tags; None if it does not."""
+        with contextlib.suppress(RefusedError):
+            if isinstance(self.record, Semiring) and self.record is not boolean:
+                return TagSql.of(self.record)
+        return None
+
     def _planned(self, output: str) -> Partition | RoundPlan:
-        planned = self.distribution.plans[output]
+        planned = self.planned_partition(output, "without the engine the program runs on one machine")
         if isinstance(planned, str):
             rounds = self.distribution.rounds[output]
             if isinstance(rounds, RoundPlan):
@@ -242,11 +242,6 @@ class SparkRun(DistributedRun):
             raise UnsupportedError(
                 f"`{output}` is computed neither in rounds, as {rounds}, nor in partitions: {planned}",
                 hint='`explain("distribution")` has all strata; without the engine the program runs on one machine',
-            )
-        if planned.is_scattered and self.record is not boolean and self.record.name not in _PLUS:
-            raise UnsupportedError(
-                f"rows of `{output}` follow in several partitions, and the engine cannot add up tags of {self.name}",
-                hint="query a relation that keeps the pivot, or leave out the engine",
             )
         try:
             self.whole_facts(planned)
@@ -268,10 +263,13 @@ class SparkRun(DistributedRun):
             relation, fresh = self.plan.rules.relations[output], FreshNames()
             names = self.column_names(output, fresh)
             columns = {name: result_type(relation, c) for c, name in enumerate(names)}
-            is_partitioned = isinstance(planned, Partition)
-            kind = self.tag_type(planned) if is_partitioned else None if self.record is boolean else np.dtype("f8")
-            if kind is not None:
-                columns[fresh("tag")] = _TAG_TYPES[kind.kind]
+            if isinstance(planned, RoundPlan):
+                tag = None if planned.tags is None else planned.tags.shown
+            else:
+                kind = self.tag_type(planned)
+                tag = None if kind is None else _TAG_TYPES[kind.kind]
+            if tag is not None:
+                columns[fresh("tag")] = tag
             self._schemas[output] = columns or {fresh("holds"): "BOOLEAN"}
         return self._schemas[output]
 
@@ -296,8 +294,9 @@ class SparkRun(DistributedRun):
             load_relation(planned.rules.relations[name], rows, store)
         if store.random.groups and self.record is not boolean:
             raise UnsupportedError("choices among facts are not computed in rounds", hint="leave out the engine")
-        semiring = "boolean" if self.record is boolean else self.record.name
-        rounds = Rounds(self.session, planned.ram, semiring, store, self.frames, self.spill)
+        assert isinstance(self.record, Semiring)
+        take_tags(store, planned.rules, self.record, self.name)
+        rounds = Rounds(self.session, planned, self.record, store, self.frames, self.spill)
         with session_errors(f"`{output}`"):
             result = rounds.run(output)
         types = planned.rules.relations[output].types
@@ -338,10 +337,8 @@ class SparkRun(DistributedRun):
         """Rows that follow in several partitions once each, with their tags added up."""
         if self.record is boolean:
             return rows.distinct()
-        *names, tag = columns
-        aggregate, after = _PLUS[self.record.name]
-        grouped = rows.groupBy(*map(quoted, names)).agg({tag: aggregate}).toDF(*columns)
-        return grouped.selectExpr(*map(quoted, names), f"{after.format(quoted(tag))} AS {quoted(tag)}")
+        assert self._tag_sql is not None
+        return self._tag_sql.merged(rows, columns)
 
 
 def run_on_engine(

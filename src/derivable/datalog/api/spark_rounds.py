@@ -6,27 +6,32 @@ rounds the rows so far are written as one. A worker that is lost costs its part 
 
 from __future__ import annotations
 
-import math
 import shutil
 import tempfile
 import uuid
 import weakref
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import TypeMismatchError, UnsupportedError
 from derivable.core.lazy import later
+from derivable.datalog.api.partitions import RoundPlan
 from derivable.datalog.api.spark_task import engine_column
 from derivable.datalog.distribution.frames import Frame, quoted, result_type, schema_text, types_of
-from derivable.datalog.distribution.round_sql import TAGS, Query, needed_strata
+from derivable.datalog.distribution.round_sql import Query, needed_strata
 from derivable.datalog.distribution.session import is_local, session_errors
+from derivable.datalog.distribution.tag_sql import MOST_INTEGER, Recursion
+from derivable.datalog.exact.unroll import infinitely_many
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.tags.provenance import tags_of
 from derivable.datalog.values.values import show_column
 
 arrow: Any = later("pyarrow")
@@ -36,36 +41,33 @@ _FOLDED = 10
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
-def _double(value: float) -> str:
-    """A number in SQL."""
-    return f"{value!r}D" if math.isfinite(value) else f"CAST('{'-' if value < 0 else ''}Infinity' AS DOUBLE)"
-
-
 class Rounds:
     """A run of the strata that an output needs.
 
-    semiring  the name of that of tags, "boolean" without any
-    facts     of this process; `frames` those of the engine
-    folder    where the engine writes; None for a temporary folder of this machine
+    record  the semiring of tags
+    facts   of this process; `frames` those of the engine
+    folder  where the engine writes; None for a temporary folder of this machine
     """
 
     def __init__(
         self,
         session: Any,
-        ram: m.Ram,
-        semiring: str,
+        plan: RoundPlan,
+        record: Semiring,
         facts: FactStore,
         frames: Mapping[str, Frame],
         folder: str | None,
     ):
-        self.session, self.ram = session, ram
+        self.session, self.ram, self.record = session, plan.ram, record
         self.facts, self.frames = facts, frames
-        self.tags = TAGS.get(semiring)
+        self.tags = plan.tags
+        # Whether facts are taken only between zero and one.
+        self.is_recursive = False
         self.name = f"derivable_{uuid.uuid4().hex[:12]}"
         self.is_temporary = folder is None
         self.folder = self._made(folder)
-        self.numbers = {name: number for number, name in enumerate(ram.relations)}
-        self.query = Query(ram, semiring, self._view)
+        self.numbers = {name: number for number, name in enumerate(self.ram.relations)}
+        self.query = Query(self.ram, self.tags, self._view)
         self.views: set[str] = set()
 
     def _made(self, folder: str | None) -> str:
@@ -83,14 +85,18 @@ class Rounds:
 
     def run(self, output: str) -> Any:
         """The rows of an output, with columns c0, c1, ... and tag."""
+        strata = needed_strata(self.ram, output)
+        self.is_recursive = any(stratum.is_recursive for stratum in strata)
         try:
-            for number, stratum in enumerate(needed_strata(self.ram, output)):
-                if stratum.is_recursive:
+            for number, stratum in enumerate(strata):
+                if stratum.is_recursive and self._passes_on("derivations"):
+                    self._sums(number, stratum)
+                elif stratum.is_recursive:
                     self._recursive(number, stratum)
                 else:
                     for name in stratum.relations:
                         self._show(self._view(name, "all"), self._once(name, stratum.full))
-            return self._written("result", output, f"SELECT * FROM {self._view(output, 'all')}")
+            return self._result(output)
         except BaseException:
             if is_local(self.session):
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -102,9 +108,36 @@ class Rounds:
             for view in self.views:
                 self.session.catalog.dropTempView(view)
 
+    def _result(self, output: str) -> Any:
+        rows = f"SELECT * FROM {self._view(output, 'all')}"
+        if self.tags is None:
+            return self._written("result", output, rows)
+        result = self._written("result", output, f"{rows} WHERE tag IS NULL OR tag <> {self.tags.zero}")
+        if self._passes_on("derivations"):
+            self._check_sums(output, result)
+        columns = self.query.columns(output)
+        return result.selectExpr(*columns, f"CAST(tag AS {self.tags.shown}) AS tag")
+
+    def _check_sums(self, output: str, result: Any) -> None:
+        """Raises UnsupportedError for sums of infinitely many derivations, and for integers that the engine has not."""
+        assert self.tags is not None
+        beyond = f" OR tag > {MOST_INTEGER}" if self.tags.is_integer else ""
+        wrong = result.filter(f"tag IS NULL{beyond}").limit(1).collect()
+        if wrong and wrong[0]["tag"] is None:
+            raise infinitely_many(self.record)
+        if wrong:
+            raise UnsupportedError(
+                f"`{output}` has a tag beyond {MOST_INTEGER}, and the integers of the engine have 64 bits with a sign",
+                hint="leave out the engine",
+            )
+
+    def _passes_on(self, recursion: Recursion) -> bool:
+        """Whether recursions pass on tags in this way."""
+        return self.tags is not None and self.tags.recursion == recursion
+
     def _view(self, relation: str, part: m.Part) -> str:
         # Where plus chooses, and without tags, rows that are looked at twice change nothing.
-        if part == "stable" and (self.tags is None or self.tags.better is not None):
+        if part == "stable" and (self.tags is None or self._passes_on("better")):
             part = "all"
         return f"{self.name}_{self.numbers[relation]}_{part}"
 
@@ -122,8 +155,8 @@ class Rounds:
         relation = self.ram.relations[name]
         kinds = {f"c{c}": result_type(relation, c) for c in range(len(relation.types))} or {"c0": "INT"}
         if self.tags is not None:
-            kinds["tag"] = "DOUBLE"
-            if self.tags.better is None:
+            kinds["tag"] = self.tags.kind
+            if self._passes_on("new"):
                 kinds["is_new"] = "BOOLEAN"
         # Of no rows a file may be without columns.
         return self.session.read.schema(schema_text(kinds)).parquet(*(f"{self.folder}/{path}" for path in files))
@@ -150,8 +183,11 @@ class Rounds:
         relation = self.ram.relations[name]
         rows = self._of_frame(relation, self.frames[name]) if name in self.frames else None
         if name in self.facts.relations:
-            here = self._of_process(relation)
-            rows = here if rows is None else rows.unionAll(here)
+            words, variables = self.facts.relations[name].joined(len(relation.types))
+            # An engine infers nothing from no rows.
+            if len(variables):
+                here = self._of_process(relation, words, variables)
+                rows = here if rows is None else rows.unionAll(here)
         return rows
 
     def _of_frame(self, relation: r.Relation, frame: Frame) -> Any:
@@ -167,8 +203,7 @@ class Rounds:
                 bad.append(f"char_length({quoted(column)}) <> 1")
         tag = None if frame.tag is None or self.tags is None else f"CAST({quoted(frame.tag)} AS DOUBLE)"
         if self.tags is not None and tag is not None:
-            low, high = _double(self.tags.low), _double(self.tags.high)
-            bad += [f"{tag} IS NULL", f"isnan({tag})", f"{tag} < {low}", f"{tag} > {high}"]
+            bad += self.tags.wrong(tag, self.is_recursive)
         with session_errors(f"facts for `{relation.name}`"):
             wrong = frame.frame.filter(" OR ".join(bad)).limit(1).collect() if bad else []
             if wrong:
@@ -185,7 +220,7 @@ class Rounds:
                 for c, name in enumerate(frame.columns)
             ]
             if self.tags is not None:
-                columns.append(f"{tag or self.tags.one} AS tag")
+                columns.append(f"{self.tags.one if tag is None else self.tags.fact.format(tag)} AS tag")
             return self._without_zero(frame.frame.selectExpr(*columns))
 
     @cached_property
@@ -201,17 +236,19 @@ class Rounds:
         return f"timestampadd(MICROSECOND, unix_micros({moment}), {_EPOCH})"
 
     def _without_zero(self, facts: Any) -> Any:
-        """Those of facts that are rows, by their tags."""
-        return facts if self.tags is None else facts.filter(f"tag <> {_double(self.tags.zero)}")
+        """Those of facts that are rows, by their tags; a derivation of weight zero is one among others."""
+        if self.tags is None or self._passes_on("derivations"):
+            return facts
+        return facts.filter(f"tag <> {self.tags.zero}")
 
     @property
     def _domain(self) -> str:
-        return (
-            "" if self.tags is None else f" with a tag from {self.tags.low:g} to {self.tags.high:g}, as rounds take it"
-        )
+        if self.tags is None or self.tags.domain is None or self.tags.between is None:
+            return ""
+        low, high = self.tags.between if self.is_recursive else self.tags.domain
+        return f" with a tag from {low:g} to {high:g}, as rounds take it"
 
-    def _of_process(self, relation: r.Relation) -> Any:
-        words, variables = self.facts.relations[relation.name].joined(len(relation.types))
+    def _of_process(self, relation: r.Relation, words: Sequence[np.ndarray], variables: np.ndarray) -> Any:
         columns: dict[str, Any] = {}
         for c, (of_words, t) in enumerate(zip(words, relation.types)):
             shown = show_column(np.asarray(of_words, np.int64), t, self.facts.symbols)
@@ -222,30 +259,50 @@ class Rounds:
             columns["c0"] = arrow.array(np.ones(len(variables), np.int32))
         kinds = [f"CAST(c{c} AS {result_type(relation, c)}) AS c{c}" for c in range(len(relation.types))] or ["c0"]
         if self.tags is not None:
-            probabilities = np.asarray(self.facts.random.probabilities, np.float64)
-            tags = np.full(len(variables), float(self.tags.one[:-1]))
-            is_random = variables >= 0
-            tags[is_random] = probabilities[variables[is_random]]
-            if not ((tags >= self.tags.low) & (tags <= self.tags.high)).all():
-                raise TypeMismatchError(f"facts for `{relation.name}`: a fact is no row{self._domain}")
-            columns["tag"] = arrow.array(tags)
+            columns["tag"] = self._tags(relation, variables)
             kinds.append("tag")
         return self._without_zero(self.session.createDataFrame(arrow.table(columns)).selectExpr(*kinds))
+
+    def _tags(self, relation: r.Relation, variables: np.ndarray) -> Any:
+        """[row] the tags of facts of this process, of which some are the random facts of these numbers."""
+        assert self.tags is not None
+        algebra = tags_of(self.record, self.facts.random)
+        tags, is_random = algebra.one(len(variables)), variables >= 0
+        tags[is_random] = algebra.fact_tags(variables[is_random])
+        if tags.dtype == object:
+            # Larger ones are beyond the integers of the engine, as every number of them is.
+            tags = [Decimal(min(tag, MOST_INTEGER + 1)) for tag in tags]
+            return arrow.array(tags, arrow.decimal128(20, 0))
+        bounds = self.tags.between if self.is_recursive else None
+        if bounds is not None and not ((tags >= bounds[0]) & (tags <= bounds[1])).all():
+            raise TypeMismatchError(f"facts for `{relation.name}`: a fact is no row{self._domain}")
+        return arrow.array(tags)
 
     # Recursion
 
     def _recursive(self, number: int, stratum: m.Stratum) -> None:
-        files: dict[str, list[str]] = {}
-        for name in stratum.relations:
-            path = f"stratum_{number}/{self.numbers[name]}/0"
+        self._loop(number, stratum, self._begin(number, stratum))
+
+    def _begin(self, number: int, stratum: m.Stratum) -> dict[str, str]:
+        """Relation -> the file with what it has before the first round."""
+        files = {name: f"stratum_{number}/{self.numbers[name]}/0" for name in stratum.relations}
+        for name, path in files.items():
             self._written(path, name, self._once(name, stratum.once))
-            files[name] = [path]
-        for name in stratum.relations:
-            self._show_parts(name, files[name], self._read(name, files[name]))
-        queries = {
+        return files
+
+    def _queries(self, stratum: m.Stratum) -> dict[str, list[str]]:
+        """Relation -> what each round derives of it."""
+        return {
             name: [self.query.of(store) for store in stratum.loop if store.relation == name]
             for name in stratum.relations
         }
+
+    def _loop(self, number: int, stratum: m.Stratum, first: Mapping[str, str]) -> dict[str, list[str]]:
+        """Rounds until one finds nothing; relation -> the files with its rows."""
+        files = {name: [path] for name, path in first.items()}
+        for name in stratum.relations:
+            self._show_parts(name, files[name], self._read(name, files[name]))
+        queries = self._queries(stratum)
         is_over, here = False, 0
         while not is_over:
             here += 1
@@ -260,22 +317,27 @@ class Rounds:
                 recent = news.get(name)
                 if recent is None:
                     recent = self._read(name, files[name]).limit(0)
-                elif self.tags is not None and self.tags.better is None:
+                elif self._passes_on("new"):
                     recent = recent.filter("is_new")
                 is_over = is_over and (name not in news or self._is_empty(files[name][-1], recent))
                 if len(files[name]) > _FOLDED:
                     files[name] = [self._folded(name, number, here, files[name])]
                 self._show_parts(name, files[name], recent)
+        return files
 
     def _is_empty(self, path: str, rows: Any) -> bool:
         """Whether there are no rows, which are those of a file, or some of them."""
-        if is_local(self.session) and "://" not in self.folder:
+        if self._sees_files:
             written = Path(self.folder, path).glob("*.parquet")
             if not any(parquet.read_metadata(part).num_rows for part in written):
                 return True
-            if self.tags is None or self.tags.better is not None:
+            if not self._passes_on("new"):
                 return False
         return rows.isEmpty()
+
+    @property
+    def _sees_files(self) -> bool:
+        return is_local(self.session) and "://" not in self.folder
 
     def _folded(self, name: str, number: int, here: int, files: Sequence[str]) -> str:
         """A file with the rows of several ones."""
@@ -315,6 +377,87 @@ class Rounds:
         if self.tags is None:
             return f"SELECT n.* FROM {derived} LEFT ANTI JOIN {old} ON {on}"
         joined = f"FROM {derived} LEFT JOIN {old} ON {on}"
-        if self.tags.better is None:
+        if self._passes_on("new"):
             return f"SELECT n.*, o.tag IS NULL AS is_new {joined}"
         return f"SELECT n.* {joined} WHERE o.tag IS NULL OR {self.tags.better.format('n.tag', 'o.tag')}"
+
+    # Sums of derivations
+
+    def _sums(self, number: int, stratum: m.Stratum) -> None:
+        """A recursion whose tags add up each derivation once: first which rows there are, then their tags."""
+        first, tags = self._begin(number, stratum), self.tags
+        assert tags is not None
+        self.tags, self.query = None, Query(self.ram, None, self._view)
+        try:
+            there = self._loop(number, stratum, first)
+            for name in stratum.relations:
+                self._show(f"{self._view(name, 'all')}_there", self._read(name, there[name]))
+        finally:
+            self.tags, self.query = tags, Query(self.ram, tags, self._view)
+        files: dict[str, list[str]] = {}
+        for name in stratum.relations:
+            columns, view = ", ".join(self.query.columns(name)), self._view(name, "all")
+            self._show(f"{view}_first", self._read(name, [first[name]]))
+            parts = [f"SELECT {columns}, {tags.zero} AS tag FROM {view}_there", f"SELECT * FROM {view}_first"]
+            path = f"stratum_{number}/{self.numbers[name]}/sums_0"
+            self._written(path, name, self.query.summed(name, parts))
+            files[name] = [path]
+        self._add_up(number, stratum, files)
+
+    def _add_up(self, number: int, stratum: m.Stratum, files: dict[str, list[str]]) -> None:
+        """Have views show tags, of which files have the first part.
+
+        Each round reads what the round before has added to tags. Its rows are those with a derivation from one of
+        these, so they become fewer until there are none. Where they do not, they follow from a cycle and have
+        infinitely many derivations: their tags are NULL, as are those of whatever follows from them.
+        """
+        queries, names = self._queries(stratum), stratum.relations
+        recent = {name: of[0] for name, of in files.items()}
+        left, here = self._count(recent), 0
+        while left:
+            for name in names:
+                self._show_sums(name, files[name], recent.get(name))
+            here, before, recent = here + 1, left, {}
+            for name, of in queries.items():
+                if of:
+                    recent[name] = f"stratum_{number}/{self.numbers[name]}/sums_{here}"
+                    self._written(recent[name], name, self.query.summed(name, of))
+            left = self._count(recent)
+            for name, path in recent.items():
+                if left == before:
+                    self._written(f"{path}_endless", name, self._without_sum(name))
+                    path = f"{path}_endless"
+                if len(files[name]) >= _FOLDED:
+                    files[name] = [self._folded(name, number, here, files[name])]
+                files[name].append(path)
+            if left == before:
+                break
+        for name in names:
+            self._show_sums(name, files[name], None)
+
+    def _without_sum(self, name: str) -> str:
+        """The rows that the last round read as recent, with tags that are NULL."""
+        assert self.tags is not None
+        columns = ", ".join(self.query.columns(name))
+        return f"SELECT {columns}, CAST(NULL AS {self.tags.kind}) AS tag FROM {self._view(name, 'recent')}"
+
+    def _count(self, files: Mapping[str, str]) -> int:
+        """How many rows there are in files of relations."""
+        if self._sees_files:
+            parts = (part for path in files.values() for part in Path(self.folder, path).glob("*.parquet"))
+            return sum(parquet.read_metadata(part).num_rows for part in parts)
+        return sum(self._read(name, [path]).count() for name, path in files.items())
+
+    def _show_sums(self, name: str, files: Sequence[str], recent: str | None) -> None:
+        """Have the views of a relation show the sums of tags in files, and the part that the last file has, recent or
+        not."""
+        parts: dict[m.Part, Any] = {
+            "all": self._read(name, files),
+            "stable": self._read(name, [file for file in files if file != recent] or files),
+            "recent": self._read(name, [recent or files[-1]]),
+        }
+        for part, rows in parts.items():
+            view = self._view(name, part)
+            is_empty = (part == "recent" and recent is None) or (part == "stable" and [*files] == [recent])
+            self._show(f"{view}_files", rows.limit(0) if is_empty else rows)
+            self._show(view, self._summed_files(name, f"{view}_files"))

@@ -51,7 +51,7 @@ class Task:
                 part = table.filter(arrow.array(source == number)).select([column for column, _ in columns])
                 facts |= taken({name: part.rename_columns([label for _, label in columns])})
         view = self.run.run(keys, facts)
-        yield from _batches(view, self.names)
+        yield from _batches(view, self.run.partition.target.relation, self.names)
 
 
 def function_of(task: Task) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -87,11 +87,11 @@ def _unpacked(packed: bytes) -> Task:
     return pickle.loads(packed)
 
 
-def _batches(view: RelationView, names: tuple[str, ...]) -> Iterator[Any]:
-    name = view.table.name
+def _batches(view: RelationView, name: str, names: tuple[str, ...]) -> Iterator[Any]:
+    """The rows of a relation of the program of that name."""
     columns = [engine_column(column, t, name) for column, t in zip(view.columns, view.table.types)]
     if view.tags is not None:
-        columns += [_tags(view, view.tags)]
+        columns += [_tags(name, view.tags)]
     elif not columns:
         columns = [arrow.array(np.ones(len(view), bool))]
     table = arrow.table(dict(zip(names, columns)))
@@ -115,12 +115,12 @@ def engine_column(column: np.ndarray, t: ValueType, relation: str) -> Any:
     return arrow.array(column)
 
 
-def _tags(view: RelationView, tags: np.ndarray) -> Any:
+def _tags(name: str, tags: np.ndarray) -> Any:
     if tags.dtype == object:
         try:
             return arrow.array(tags.astype(np.int64))
         except OverflowError:
-            raise _too_large(view.table.name, max(tags)) from None
+            raise _too_large(name, max(tags)) from None
     return arrow.array(tags)
 
 

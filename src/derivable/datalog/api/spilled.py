@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import (
     BindingError,
     CompileTimeout,
@@ -44,11 +43,11 @@ from derivable.core.names import FreshNames
 from derivable.core.progress import Deadline, progress
 from derivable.core.registry import suggestion
 from derivable.core.version import __version__
-from derivable.datalog.api.distributed_run import ADDED, DistributedRun
+from derivable.datalog.api.distributed_run import DistributedRun
 from derivable.datalog.api.partitions import PartitionRun, size_of
 from derivable.datalog.api.relation_view import RelationView, arrow_column
 from derivable.datalog.api.spilled_relation import ROWS, SpilledRelation, file_of, files_of, mixed
-from derivable.datalog.distribution.frames import Frame, example, frame_of
+from derivable.datalog.distribution.frames import Frame
 from derivable.datalog.distribution.parquet import (
     ParquetFiles,
     is_parquet,
@@ -59,7 +58,6 @@ from derivable.datalog.distribution.parquet import (
 from derivable.datalog.distribution.partition import Partition
 from derivable.datalog.distribution.pivot import Version, can_be_pivot
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
-from derivable.datalog.facts.load import known_relation
 from derivable.datalog.foreign.standard import FUNCTIONS, PREDICATES, is_standard
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.rules.text import rules_text
@@ -141,17 +139,11 @@ class SpilledRun(DistributedRun):
         self.deadline = Deadline(time_limit, "the run", "raise time_limit; partitions that are done stay")
         self.shows = shows
         self.files = {name: ParquetFiles.of(name, rows) for name, rows in facts.items() if is_parquet(rows)}
-        for name in self.files:
-            rules = program._plan({}).rules
-            known_relation(rules, name, f"facts for an unknown relation `{name}`", rules.source)
-        others = {name: Path(rows) if isinstance(rows, str) else rows for name, rows in facts.items()}
-        local = taken({name: rows for name, rows in others.items() if name not in self.files})
-        examples = {name: example(files.types) for name, files in self.files.items()}
-        plan = program._plan_for({**local, **examples})
-        relations = plan.rules.relations
-        frames = {name: frame_of(relations[name], files, files.types) for name, files in self.files.items()}
-        sizes: dict[str, int | None] = {name: files.num_bytes for name, files in self.files.items()}
-        self._begin(program, plan, frames, local, provenance, k, limits, sizes)
+        here = {name: rows for name, rows in facts.items() if name not in self.files}
+        here = {name: Path(rows) if isinstance(rows, str) else rows for name, rows in here.items()}
+        types = {name: files.types for name, files in self.files.items()}
+        sizes = {name: files.num_bytes for name, files in self.files.items()}
+        self._begin(program, self.files, types, here, provenance, k, limits, sizes)
         self._whole: dict[str, Any] = {}
         self.key = self._key()
         self.folder = checked_path(spill) / f"derivable-{self.key}"
@@ -205,15 +197,11 @@ class SpilledRun(DistributedRun):
 
     def planned(self, output: str) -> Partition:
         """The partition's program of an output. Raises UnsupportedError if it has none."""
-        planned = self.distribution.plans[output]
-        hint = '`explain("distribution")` has all strata; without the folder of the run it is computed in memory'
+        hint = "without the folder of the run it is computed in memory"
+        planned = self.planned_partition(output, hint)
         if isinstance(planned, str):
+            hint = f'`explain("distribution")` has all strata; {hint}'
             raise UnsupportedError(f"`{output}` is not computed in partitions: {planned}", hint=hint)
-        if planned.is_scattered and self.record is not boolean and self.record.name not in ADDED:
-            raise UnsupportedError(
-                f"rows of `{output}` follow in several partitions, and tags of {self.name} do not add up over them",
-                hint="query a relation that keeps the pivot; without the folder of the run it is computed in memory",
-            )
         return planned
 
     def schema(self, output: str) -> Any:
@@ -340,7 +328,7 @@ class SpilledRun(DistributedRun):
                 self._remaining()
                 try:
                     view = compute(low, high)
-                    table = _table(view, schema)
+                    table = _table(output, view, schema)
                     taken_bytes = self._taken_bytes()
                 except OutOfMemory as error:
                     empty_cache()
@@ -469,11 +457,11 @@ def _gaps(folder: Path, num_keys: int) -> list[tuple[int, int]]:
     return [*gaps, *([(end, num_keys)] if end < num_keys else [])]
 
 
-def _table(view: RelationView, schema: Any) -> Any:
-    """The rows of a view with the columns of files."""
+def _table(output: str, view: RelationView, schema: Any) -> Any:
+    """The rows of an output with the columns of files."""
     columns = [arrow_column(arrow, column) for column in view.columns]
     if view.tags is not None:
-        columns.append(_tags(view.table.name, view.tags))
+        columns.append(_tags(output, view.tags))
     columns = columns or [arrow.array(np.ones(len(view), bool))]
     return arrow.Table.from_arrays([c.cast(field.type) for c, field in zip(columns, schema)], schema=schema)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.distribution.frames import result_type
+from derivable.datalog.distribution.tag_sql import MOST_INTEGER, RefusedError, TagSql
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
@@ -26,68 +27,29 @@ from derivable.datalog.values.values import ValueType
 
 _COMPARISONS = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _CONNECTIVES = {"&&": "AND", "||": "OR"}
-_AGGREGATES = ("count", "min", "max", "exists")
+_AGGREGATES = ("count", "sum", "min", "max", "exists")
+# Integers of 64 bits, whose sums and products have at most 38 digits.
+_DECIMALS = "DECIMAL(19,0)"
 
 
-@dataclass(frozen=True)
-class TagSql:
-    """The tags of a semiring in SQL.
-
-    times  of two tags; plus  the aggregate of tags, and `after` of its value
-    one    the tag of a certain row
-    better whether a tag is better than that before it, where plus chooses: others are passed on when a row is new
-    zero   the tag of what is no row
-    low    the least tag of facts, and
-    high   the largest: between them no recursion goes on for ever
-    """
-
-    times: str
-    plus: str
-    one: str
-    better: str | None
-    after: str = "{}"
-    zero: float = 0.0
-    low: float = 0.0
-    high: float = 1.0
-
-
-# By the names of semirings. Those of a row that follows more than once add up in each round.
-TAGS = {
-    "godel": TagSql("least({}, {})", "max", "1.0D", "{} > {}"),
-    **dict.fromkeys(("max_product", "maxmultprob"), TagSql("({} * {})", "max", "1.0D", "{} > {}")),
-    "max_plus": TagSql("({} + {})", "max", "0.0D", "{} > {}", zero=-math.inf, low=-math.inf, high=0.0),
-    "min_plus": TagSql("({} + {})", "min", "0.0D", "{} < {}", zero=math.inf, high=math.inf),
-    "addmultprob": TagSql("({} * {})", "sum", "1.0D", None, "least({}, 1.0D)"),
-}
-
-
-class RefusedError(Exception):
-    """What rounds do not compute; `reason` is a clause."""
-
-    def __init__(self, reason: str):
-        super().__init__(reason)
-        self.reason = reason
-
-
-def refusal(ram: m.Ram, output: str, semiring: str) -> str | None:
-    """Why an output is not computed in rounds; None if it is.
-
-    semiring  the name of that of tags, "boolean" without any
-    """
-    if semiring != "boolean" and semiring not in TAGS:
-        return f"tags of {semiring} are no columns that the engine adds up"
+def refusal(ram: m.Ram, output: str, tags: TagSql | None) -> str | None:
+    """Why an output is not computed in rounds; None if it is."""
     try:
         for stratum in needed_strata(ram, output):
             if stratum.timed is not None:
                 return f"`{stratum.relations[0]}` is computed one time after the other"
+            if stratum.is_recursive and tags is not None and tags.recursion is None:
+                return tags.obstacle
             for name in stratum.relations:
                 relation = ram.relations[name]
                 if relation.lattice is not None:
                     return f"`{name}` is joined in its lattice"
+                if relation.is_certain and stratum.is_recursive and tags is not None:
+                    return f"rows of `{name}` are certain whatever they follow from"
                 for column in range(len(relation.types)):
                     _checked_type(relation, column)
             for instruction in stratum.full:
-                Query(ram, semiring, lambda name, part: name).of(instruction)
+                Query(ram, tags, lambda name, part: name).of(instruction)
     except RefusedError as error:
         return error.reason
     return None
@@ -114,17 +76,13 @@ def _checked_type(relation: r.Relation, column: int) -> str:
 class Query:
     """The SQL of instructions.
 
-    semiring  the name of that of tags, "boolean" without any
-    view      (relation, part) -> the name of its view
+    tags  None without any
+    view  (relation, part) -> the name of its view
     """
 
     ram: m.Ram
-    semiring: str
+    tags: TagSql | None
     view: Callable[[str, m.Part], str]
-
-    @property
-    def tags(self) -> TagSql | None:
-        return TAGS.get(self.semiring)
 
     def of(self, instruction: m.Instruction) -> str:
         """The rows that an instruction gives, repeats possible."""
@@ -138,12 +96,12 @@ class Query:
 
     def summed(self, relation: str, queries: Sequence[str]) -> str:
         """Distinct rows of some queries, with their tags added up."""
-        union = " UNION ALL ".join(queries)
-        columns = ", ".join(self.columns(relation))
-        if self.tags is None:
-            return f"SELECT DISTINCT {columns} FROM ({union}) u"
-        tag = self.tags.after.format(f"{self.tags.plus}(tag)")
-        return f"SELECT {columns}, {tag} AS tag FROM ({union}) u GROUP BY {columns}"
+        union = f"({' UNION ALL '.join(queries)}) u"
+        columns = self.columns(relation)
+        if self.tags is None or self.ram.relations[relation].is_certain:
+            tag = [] if self.tags is None else [f"{self.tags.one} AS tag"]
+            return f"SELECT {', '.join([*columns, *tag])} FROM (SELECT DISTINCT {', '.join(columns)} FROM {union}) d"
+        return self.tags.sum(columns, union)
 
     def _project(self, store: m.Store) -> str:
         tables: list[str] = []
@@ -171,10 +129,7 @@ class Query:
             for c, term in enumerate(store.query.terms)
         ] or ["1 AS c0"]
         if self.tags is not None:
-            tag = factors[0] if factors else self.tags.one
-            for factor in factors[1:]:
-                tag = self.tags.times.format(tag, factor)
-            terms.append(f"{tag} AS tag")
+            terms.append(f"{self.tags.product(factors)} AS tag")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"SELECT {', '.join(terms)} FROM {' '.join(tables)}{where}"
 
@@ -213,6 +168,12 @@ class Query:
             tables.append(f"JOIN {table} ON {' AND '.join(on)}" if on else f"CROSS JOIN {table}")
 
     def _aggregate(self, rule: AggregateRule) -> str:
+        found = self._aggregated(rule)
+        # A value that is no number has no row: the sum of infinities of both signs.
+        is_float = rule.operator == "sum" and self.ram.relations[rule.relation].types[rule.num_group].family == "float"
+        return f"SELECT * FROM ({found}) s WHERE NOT isnan(c{rule.num_group})" if is_float else found
+
+    def _aggregated(self, rule: AggregateRule) -> str:
         if self.tags is not None:
             raise RefusedError(f"`{rule.operator}` over rows with tags is one over worlds")
         if rule.operator not in _AGGREGATES or rule.num_arguments or rule.parameters:
@@ -220,10 +181,12 @@ class Query:
         body, groups = self.view(rule.body, "all"), [f"c{c}" for c in range(rule.num_group)]
         relation = self.ram.relations[rule.relation]
         value = f"b.c{rule.num_group}"
-        if rule.operator in ("min", "max"):
+        if rule.operator in ("sum", "min", "max"):
             t = self.ram.relations[rule.body].types[rule.num_group]
             if rule.num_values != 1 or not (t.is_integer or t.family == "float"):
-                raise RefusedError(f"`{rule.operator}` of {t} has no order that the engine shares")
+                raise RefusedError(f"`{rule.operator}` of {t} is not the one of the engine")
+            if rule.operator == "sum" and t.is_integer and t.bits > 64:
+                raise RefusedError(f"`sum` of {t} is not the one of the engine")
         of_groups = [f"b.{c} AS {c}" for c in groups]
         kind = _checked_type(relation, rule.num_group)
         by = f" GROUP BY {', '.join(f'b.{c}' for c in groups)}" if groups else ""
@@ -233,23 +196,33 @@ class Query:
                 body = f"(SELECT b.* FROM {body} b LEFT SEMI JOIN {self.view(rule.groups, 'all')} g ON {on})"
             else:
                 return self._counted(rule, body, groups, kind)
-        aggregate = {"count": "count(*)", "exists": "count(*) > 0"}.get(rule.operator, f"{rule.operator}({value})")
+        aggregate = self._total(rule, "*", value)
         having = " HAVING count(*) > 0" if rule.operator in ("min", "max") and not groups else ""
         result = f"CAST({aggregate} AS {kind}) AS c{rule.num_group}"
         return f"SELECT {', '.join([*of_groups, result])} FROM {body} b{by}{having}"
 
     def _counted(self, rule: AggregateRule, body: str, groups: list[str], kind: str) -> str:
-        """Counts of groups that may have no rows."""
+        """Counts and sums of groups that may have no rows."""
         assert rule.groups is not None
         keys = ", ".join(f"g.{c}" for c in groups)
         on = " AND ".join(f"g.{c} = b.{c}" for c in groups) or "TRUE"
-        counted = "count(b.present)" if rule.operator == "count" else "count(b.present) > 0"
+        counted = self._total(rule, "b.present", f"b.c{rule.num_group}")
         rows = f"(SELECT *, 1 AS present FROM {body}) b"
         of_groups = [f"g.{c} AS {c}" for c in groups]
         by = f" GROUP BY {keys}" if groups else ""
         result = f"CAST({counted} AS {kind}) AS c{rule.num_group}"
         tables = f"{self.view(rule.groups, 'all')} g LEFT JOIN {rows} ON {on}"
         return f"SELECT {', '.join([*of_groups, result])} FROM {tables}{by}"
+
+    def _total(self, rule: AggregateRule, present: str, value: str) -> str:
+        """The aggregate of values of rows; of no rows a sum is 0."""
+        if rule.operator != "sum":
+            counts = {"count": f"count({present})", "exists": f"count({present}) > 0"}
+            return counts.get(rule.operator, f"{rule.operator}({value})")
+        t = self.ram.relations[rule.body].types[rule.num_group]
+        if t.family == "float":
+            return f"coalesce(sum(CAST({value} AS DOUBLE)), 0.0D)"
+        return _fitted(f"coalesce(sum(CAST({value} AS {_DECIMALS})), 0)", t)
 
     def _expression(self, e: Expr, names: Mapping[str, str]) -> str:
         if isinstance(e, Var):
@@ -279,19 +252,28 @@ def _arithmetic(operator: str, t: ValueType, left: str, right: str) -> str | Non
     the engine holds."""
     low, high = t.limits
     narrow = f"(CAST({left} AS BIGINT) {operator} CAST({right} AS BIGINT)"
-    if operator == "*":
-        # Of 32 bits without a sign they are beyond 64 with one.
-        return f"(pmod({narrow}) - ({low}), {high - low + 1}) + ({low}))" if -low + high < 1 << 32 and low else None
-    if t.bits <= 32:
+    if operator == "*" and t.bits <= (32 if low else 16):
+        return f"(pmod({narrow}) - ({low}), {high - low + 1}) + ({low}))"
+    if operator != "*" and t.bits <= 32:
         return f"least(greatest({narrow}), {low}), {high})"
     if t.bits > 64:
         return None
-    least, most = (f"CAST('{bound}' AS DECIMAL(19,0))" for bound in (low, (1 << 63) - 1))
-    wide = f"greatest(CAST({left} AS DECIMAL(19,0)) {operator} CAST({right} AS DECIMAL(19,0)), {least})"
-    if t.family == "signed":
-        return f"CAST(least({wide}, {most}) AS BIGINT)"
+    wide = f"CAST({left} AS {_DECIMALS}) {operator} CAST({right} AS {_DECIMALS})"
+    if operator == "*":
+        low_bound = f"CAST('{low}' AS {_DECIMALS})"
+        wide = f"pmod({wide} - {low_bound}, CAST('{high - low + 1}' AS DECIMAL(20,0))) + {low_bound}"
+    return f"CAST({_fitted(wide, t)} AS BIGINT)"
+
+
+def _fitted(wide: str, t: ValueType) -> str:
+    """Decimals that stay at the bounds of their type. Those that it has, and the engine has not, are an error there."""
+    low, high = t.limits
+    least, most = (f"CAST('{bound}' AS {_DECIMALS})" for bound in (low, min(high, MOST_INTEGER)))
+    bounded = f"greatest({wide}, {least})"
+    if high <= MOST_INTEGER:
+        return f"least({bounded}, {most})"
     error = "raise_error('an integer is beyond 64 bits with a sign, which the engine has')"
-    return f"CASE WHEN {wide} > {most} THEN {error} ELSE CAST({wide} AS BIGINT) END"
+    return f"CASE WHEN {bounded} > {most} THEN {error} ELSE {bounded} END"
 
 
 def _is_ordered(t: ValueType) -> bool:

@@ -27,6 +27,14 @@ class TooManyEdges(UnsupportedError):
     """A graph without its cycles is too large."""
 
 
+def infinitely_many(semiring: Semiring) -> UnsupportedError:
+    """What a run ends in whose tuples are among their own reasons, where each derivation is added up."""
+    return UnsupportedError(
+        f"a tuple is derived from itself, so it has infinitely many derivations to add up in {semiring.name!r}",
+        hint="godel, max_product and other semirings with an idempotent plus have a value for it, and so has exact",
+    )
+
+
 def unroll(
     graph: AndOrGraph,
     deadline: Deadline = NEVER,
@@ -45,10 +53,7 @@ def unroll(
     graph = graph.kept(graph.children != graph.parents)
     component, number = components(graph.offsets, graph.children)
     if not semiring.idempotent_plus and (number < graph.num_nodes or graph.num_edges < num_edges):
-        raise UnsupportedError(
-            f"a tuple is derived from itself, so it has infinitely many derivations to add up in {semiring.name!r}",
-            hint="godel, max_product and other semirings with an idempotent plus have a value for it, and so has exact",
-        )
+        raise infinitely_many(semiring)
     members = np.argsort(component, kind="stable")
     starts = np.searchsorted(component[members], np.arange(number + 1))
     sizes = np.diff(starts)
