@@ -115,6 +115,44 @@ def test_a_chain_stays_linear():
     assert order.cost <= 4 * 200
 
 
+def cost_and_width(order, scopes, sizes) -> tuple[float, int]:
+    """What eliminating the variables in an order takes, from the sets of neighbours."""
+    near = {variable: {v for scope in scopes if variable in scope for v in scope} | {variable} for variable in order}
+    cost, width = 0.0, 0
+    for gone in order:
+        clique = near.pop(gone)
+        cost += np.prod([float(sizes[variable]) for variable in clique])
+        width = max(width, len(clique) - 1)
+        for other in clique - {gone}:
+            near[other] = (near[other] | clique) - {gone}
+    return cost, width
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_orders_cost_what_they_say(seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(0, 30))
+    sizes = rng.integers(1, 5, count).tolist()
+    scopes = [
+        tuple(rng.permutation(count)[: rng.integers(0, 4)].tolist()) for _ in range(int(rng.integers(0, 2 * count + 1)))
+    ]
+    order = best_order(scopes, sizes)
+    assert sorted(order.order) == list(range(count))
+    cost, width = cost_and_width(order.order, scopes, sizes)
+    assert order.cost == pytest.approx(cost)
+    assert order.width == width
+    # No random order is better than the best of the greedy ones by much.
+    others = [cost_and_width(rng.permutation(count).tolist(), scopes, sizes)[0] for _ in range(20)]
+    assert cost <= 1.5 * min(others)
+
+
+def test_a_grid_costs_no_more_than_row_by_row():
+    side = 8
+    edges = [(i * side + j, i * side + j + step) for i in range(side) for j in range(side) for step in (1, side)]
+    edges = [(a, b) for a, b in edges if b < side * side and (b - a == side or b % side)]
+    assert best_order(edges, [2] * side**2).cost <= cost_and_width(range(side**2), edges, [2] * side**2)[0]
+
+
 def test_zeros_are_pruned():
     """Of a permutation only one entry in eight of each table is there."""
     factors = [((i, i + 1), np.eye(8)[np.roll(np.arange(8), i)] * 0.5) for i in range(20)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from derivable.circuit import compile
-from derivable.circuit.compilation import choice, tables
+from derivable.circuit.compilation import choice, orders, tables
 from derivable.circuit.compilation.compile_graph import _cones
 from derivable.circuit.compilation.factors import from_factors
 from derivable.circuit.compilation.frontier import Bundle, TooWide, sequence_of
@@ -44,13 +44,20 @@ def test_the_reading_of_clauses_looks():
     assert looks.count >= 10
 
 
-def test_orders_look_at_each_variable():
+def test_orders_look_before_each_try_which_is_bounded(monkeypatch):
     scopes = [[abs(literal) - 1 for literal in clause] for clause in drawn_clauses(200, 400)]
     looks = Looks()
-    best_order(scopes, [2] * 200, looks)
-    assert looks.count >= 200
+    assert best_order(scopes, [2] * 200, looks).cost >= orders.HOPELESS
+    # One try for each rule.
+    assert looks.count == 2
     with pytest.raises(CompileTimeout):
-        best_order(scopes, [2] * 200, Looks(100))
+        best_order(scopes, [2] * 200, Looks(2))
+    chain = [(v, v + 1) for v in range(999)]
+    assert best_order(chain, [2] * 1000).cost < 4000
+    monkeypatch.setattr(orders, "MOST_LOOKS", 100)
+    bounded = best_order(chain, [2] * 1000)
+    assert bounded.cost >= orders.HOPELESS
+    assert sorted(bounded.order) == list(range(1000))
 
 
 def test_frontiers_look_at_each_atom_and_end_where_they_are_too_wide():

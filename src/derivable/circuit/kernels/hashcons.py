@@ -107,6 +107,8 @@ def move_table(old, table):
     """Enter the entries of a table in an empty, larger one; they are known to differ."""
     last = np.uint64(len(table) - 1)
     for entry in range(0, len(old), 2):
+        ahead = min(entry + 2 * _AHEAD, len(old) - 2)
+        prefetch(table, first_slot(old[ahead], last))
         if old[entry] != 0:
             enter(old[entry], old[entry + 1], table, last)
 
@@ -268,7 +270,13 @@ def insert_nodes(
     num_nodes, num_edges, stamp = counts[0], counts[1], counts[2]
     state = pointers(kind, literal, info, offsets, children, table)
     code, bad_node, bad_child = OK, 0, 0
+    _, _, _, _, _, _, last_slot = state
     for node in range(len(new_kind)):
+        ahead = min(node + _AHEAD, len(new_kind) - 1)
+        place = new_offsets[ahead]
+        if absolute and new_offsets[ahead + 1] - place == 2 and 0 <= place < len(new_children) - 1:
+            x, y = np.int64(new_children[place]), np.int64(new_children[place + 1])
+            prefetch(table, first_slot(pair_key(new_kind[ahead], x, y), last_slot))
         this = new_kind[node]
         if this <= TRUE:
             ids[node] = this
