@@ -118,7 +118,7 @@ def test_operations_are_those_on_sets(widest, operations, k, seed, spread):
         tags += getattr(store, operation)(*(np.array([tags[c]]) for c in chosen)).tolist()
         expected.append(getattr(reference, operation)(*(expected[c] for c in chosen)))
     assert [[frozenset(p) for p in store.proofs_of(tag)] for tag in tags] == expected
-    shown = store.chances_of(np.array(tags)).tolist()
+    shown = store.probability_of(np.array(tags)).tolist()
     assert shown == pytest.approx([reference.probability(proofs) for proofs in expected])
 
 

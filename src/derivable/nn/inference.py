@@ -112,7 +112,7 @@ def inference_on(ground: GroundProgram, names: Sequence[str], provenance: Semiri
 
 
 class FactColumns(torch.nn.Module):
-    """Puts the input tensors, and the probabilities of tagged facts of the program, where the variables are.
+    """Scatters inputs and fixed probabilities to variable columns.
 
     columns        for each input, the variable (0-based) of each of its facts
     fixed          [fixed] the variables of the random facts written in the program, fixed_weights their probabilities

@@ -111,7 +111,7 @@ class Passes:
         given |= self.adjoint_arguments(monoid.adjoints.arguments, adjoint)
         values = substitute(rule, given)
         if not self.fold.is_plain:
-            # No adjoint, no contribution: 0 * inf has no say.
+            # A zero adjoint contributes zero even where the factor is infinite.
             dead = self.vanished(adjoint)
             values = tuple(
                 value if _vanishes(value, adjoint) else where(dead, Constant(0, value.dtype), value) for value in values

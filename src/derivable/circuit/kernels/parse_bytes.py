@@ -37,8 +37,8 @@ BAD_COUNT = 12  # a negative count
 NOT_TERMINATED = 13  # a D4 line without its closing 0
 VARIABLE_RANGE = 14  # a literal whose variable the header does not announce
 
-# The fields of a line: the id that it defines, a number that is only kept, a literal, a variable, and last the number
-# of ids or of pairs of ids that follow, or a pair of ids without such a number.
+# The fields of a line: the id that it defines, a number that is only kept, a literal, a variable, and last the count
+# of the ids (or id pairs) that follow, or a bare pair.
 NEW_ID, PLACE, SIGNED, VARIABLE, COUNT, PAIRS, ONE_PAIR = range(1, 8)
 
 NEWLINE, RETURN, SPACE, TAB, MINUS, ZERO, NINE = 10, 13, 32, 9, 45, 48, 57

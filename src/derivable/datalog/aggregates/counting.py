@@ -49,10 +49,10 @@ def _count(groups: Groups, chosen: np.ndarray) -> None:
 
 def _count_worlds(groups: Groups, chosen: np.ndarray) -> None:
     neutral = [np.zeros(1, np.int64)]
-    for found in reached(groups, chosen, groups.order, neutral, lambda states, _: [states[0] + 1], "counts"):
+    for reached_now in reached(groups, chosen, groups.order, neutral, lambda states, _: [states[0] + 1], "counts"):
         if groups.keeps_empty:
-            groups.emit(found.chosen, [np.zeros(len(found.chosen), np.int64)], found.empty)
-        groups.emit(found.owner, found.states, found.tags)
+            groups.emit(reached_now.chosen, [np.zeros(len(reached_now.chosen), np.int64)], reached_now.empty)
+        groups.emit(reached_now.owner, reached_now.states, reached_now.tags)
 
 
 def _counted(groups: Groups, tags: Any, first: np.ndarray, size: int) -> Any:

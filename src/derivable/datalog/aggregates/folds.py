@@ -132,10 +132,10 @@ class _Fold:
         some = np.flatnonzero(lengths)
         offsets = np.concatenate([[0], np.cumsum(lengths[some])])
         folded = reduce_segments(states, offsets, lambda a, b: Columns(monoid.apply(a.parts, b.parts)))
-        found = [np.full(len(chosen), value) for value in monoid.neutral]
-        for column, part in zip(found, folded.parts):
+        values = [np.full(len(chosen), value) for value in monoid.neutral]
+        for column, part in zip(values, folded.parts):
             column[some] = part
-        self.emit(groups, chosen, result.apply(found)[0], None)
+        self.emit(groups, chosen, result.apply(values)[0], None)
 
     def uncertain(self, groups: Groups, chosen: np.ndarray) -> None:
         lift, monoid, result = self.typed(groups.value_types, groups.settings)
@@ -145,12 +145,12 @@ class _Fold:
         def moved(states: list[np.ndarray], places: np.ndarray) -> Sequence[np.ndarray]:
             return monoid.apply(states, [column[places] for column in lifted])
 
-        for found in reached(groups, chosen, groups.order, neutral, moved):
+        for reached_now in reached(groups, chosen, groups.order, neutral, moved):
             if groups.keeps_empty:
-                of_none = np.repeat(result.apply(neutral)[0], len(found.chosen))
-                self.emit(groups, found.chosen, of_none, found.empty)
-            values = list(result.apply(found.states))
-            owner, (values,), tags = merged(groups.mode, found.owner, values, found.tags)
+                of_none = np.repeat(result.apply(neutral)[0], len(reached_now.chosen))
+                self.emit(groups, reached_now.chosen, of_none, reached_now.empty)
+            values = list(result.apply(reached_now.states))
+            owner, (values,), tags = merged(groups.mode, reached_now.owner, values, reached_now.tags)
             self.emit(groups, owner, values, tags)
 
     def emit(self, groups: Groups, chosen: np.ndarray, values: np.ndarray, tags: Any) -> None:

@@ -52,10 +52,10 @@ def run_aggregate(
 
 def differs(keys: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
     """[row - 1] whether a row has another key than the row before it."""
-    found = np.zeros(max(len(rows) - 1, 0), dtype=bool)
+    is_new = np.zeros(max(len(rows) - 1, 0), dtype=bool)
     for key in keys:
-        found |= key[rows[1:]] != key[rows[:-1]]
-    return found
+        is_new |= key[rows[1:]] != key[rows[:-1]]
+    return is_new
 
 
 class Groups:
@@ -110,14 +110,14 @@ class Groups:
         tuples = list(zip(*[column.tolist() for column in columns])) if columns else [()] * len(rows)
         for place, group in enumerate(chosen.tolist()):
             part = range(int(offsets[place]), int(offsets[place + 1]))
-            found = function([(int(self.row_tags[rows[i]]), tuples[i]) for i in part])
-            tags = np.array([tag for tag, _ in found], np.int64)
-            owner = np.full(len(found), group)
+            results = function([(int(self.row_tags[rows[i]]), tuples[i]) for i in part])
+            tags = np.array([tag for tag, _ in results], np.int64)
+            owner = np.full(len(results), group)
             if "values" in self.record.returns:
                 where = {tuples[i]: rows[i] for i in part}
-                self.emit(owner, self.words_of(np.array([where[values] for _, values in found], np.int64)), tags)
+                self.emit(owner, self.words_of(np.array([where[values] for _, values in results], np.int64)), tags)
             else:
-                self.emit(owner, [np.array([int(value) for _, value in found], np.int64)], tags)
+                self.emit(owner, [np.array([int(value) for _, value in results], np.int64)], tags)
 
     def say(self, message: str, hint: str) -> None:
         """Give a warning that points to the aggregate, if it is the first one."""
@@ -271,8 +271,8 @@ class Groups:
         """Rows of the body in lexicographic order of columns, the first counting most."""
         if not keys:
             return np.arange(self.num_rows)
-        found = order_of(keys)
-        return np.arange(self.num_rows)[found] if isinstance(found, slice) else found
+        order = order_of(keys)
+        return np.arange(self.num_rows)[order] if isinstance(order, slice) else order
 
     def by_group(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, offsets [group + 1]): the rows, None for all, whose order is kept, sorted by group; a counting sort.
@@ -314,17 +314,17 @@ class Groups:
 
         Raises UnsupportedError where weights are not known.
         """
-        found = np.ones(self.num_rows)
+        weights = np.ones(self.num_rows)
         if self.has_tags:
             some = np.flatnonzero(~self.mode.is_one(self.row_tags))
             if len(some):
                 try:
-                    found[some] = self.mode.weights(self.row_tags[some])
+                    weights[some] = self.mode.weights(self.row_tags[some])
                 except UnsupportedError as error:
                     self.error(
                         UnsupportedError, f"`{self.rule.operator}` goes by weights, but {error.message}", error.hint
                     )
-        return found
+        return weights
 
     def weights_of(self, chosen: np.ndarray) -> np.ndarray:
         """[row] of the body; only those of the chosen groups count.

@@ -24,9 +24,9 @@ def _order(groups: Groups) -> np.ndarray:
 
 
 def _objects(values: Sequence[Any]) -> np.ndarray:
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return objects
 
 
 def _emit(groups: Groups, owner: np.ndarray, texts: Sequence[str], tags: Any) -> None:
@@ -67,10 +67,10 @@ def _join(groups: Groups, chosen: np.ndarray) -> None:
         pairs = zip(states[0].tolist(), places.tolist())
         return [_objects([texts[p] if state is None else state + separator + texts[p] for state, p in pairs])]
 
-    for found in reached(groups, chosen, order, [_objects([None])], moved, "texts"):
+    for reached_now in reached(groups, chosen, order, [_objects([None])], moved, "texts"):
         if groups.keeps_empty:
-            _emit(groups, found.chosen, [""] * len(found.chosen), found.empty)
-        _emit(groups, found.owner, found.states[0].tolist(), found.tags)
+            _emit(groups, reached_now.chosen, [""] * len(reached_now.chosen), reached_now.empty)
+        _emit(groups, reached_now.owner, reached_now.states[0].tolist(), reached_now.tags)
 
 
 def _combine(groups: Groups, g: int, order: np.ndarray) -> None:

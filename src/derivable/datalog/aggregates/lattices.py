@@ -68,8 +68,8 @@ class Lattice:
             first = self.direction * keys[: len(a)] >= self.direction * keys[len(a) :]
             return np.where(first, a, b)
         stored = column_dtype(t)
-        found = self.typed(t).apply((a.view(stored),), (b.view(stored),))[0]
-        return np.array(np.broadcast_to(found, a.shape), stored).view(np.int64)
+        words = self.typed(t).apply((a.view(stored),), (b.view(stored),))[0]
+        return np.array(np.broadcast_to(words, a.shape), stored).view(np.int64)
 
 
 def is_ranked(t: ValueType) -> bool:

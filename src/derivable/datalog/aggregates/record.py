@@ -143,23 +143,23 @@ class Aggregate:
     def _named(self, given: Sequence[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
         """The values with the names of those parameters that they stand for; None where there is no such parameter."""
         free = [p.name for p in self.parameters if p.is_positional]
-        found = []
+        pairs = []
         for name, value in given:
             if name is None and free:
                 name = free[0]
             if name in free:
                 free.remove(name)
-            found.append((name, value))
-        return found
+            pairs.append((name, value))
+        return pairs
 
     def settings(self, given: Sequence[tuple[str | None, Any]]) -> dict[str, Any]:
         """The value of every parameter, of a use that is right."""
         named = dict(self._named(given))
-        found = {p.name: named.get(p.name, p.default) for p in self.parameters}
-        if {"asc", "desc"} <= set(found):
+        values = {p.name: named.get(p.name, p.default) for p in self.parameters}
+        if {"asc", "desc"} <= set(values):
             # Descending unless something says otherwise.
-            found["asc"] = found["asc"] or ("desc" in named and not found["desc"])
-        return found
+            values["asc"] = values["asc"] or ("desc" in named and not values["desc"])
+        return values
 
 
 AGGREGATES: Registry[Aggregate] = Registry("aggregate", more="`derivable.datalog.aggregate` adds one")

@@ -61,8 +61,8 @@ class _Total:
         """Typed values of states; of no rows an average is NaN."""
         with np.errstate(all="ignore"):
             if t.family == "float":
-                found = states[0] / states[1] if self.is_average else states[0]
-                return found.astype(np.float32).astype(np.float64) if t.bits == 32 else found
+                values = states[0] / states[1] if self.is_average else states[0]
+                return values.astype(np.float32).astype(np.float64) if t.bits == 32 else values
             if self.is_product:
                 return wrap(states[0], t)
             total = states[0]
@@ -164,11 +164,13 @@ class _Total:
         if t.is_integer and not self.is_average:
             number = groups.number[groups.order]
             self.say_what_is_cut(groups, t, self.folded(groups, columns[0], number)[chosen])
-        for found in reached(groups, chosen, groups.order, neutral, moved):
+        for reached_now in reached(groups, chosen, groups.order, neutral, moved):
             if groups.keeps_empty and not self.is_average:
-                of_none = np.repeat(self.results(neutral, t), len(found.chosen))
-                groups.emit_values(found.chosen, of_none, found.empty)
-            owner, (values,), tags = merged(groups.mode, found.owner, [self.results(found.states, t)], found.tags)
+                of_none = np.repeat(self.results(neutral, t), len(reached_now.chosen))
+                groups.emit_values(reached_now.chosen, of_none, reached_now.empty)
+            owner, (values,), tags = merged(
+                groups.mode, reached_now.owner, [self.results(reached_now.states, t)], reached_now.tags
+            )
             groups.emit_values(owner, values, tags)
 
     def meaning(self, group: Group) -> Iterator[Any]:

@@ -87,7 +87,7 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
     first, sizes = groups.starts[chosen], groups.sizes[chosen]
     spent, most = np.zeros(len(chosen), np.int64), most_steps(groups)
     # The worlds without any row so far stand apart: there the group may not exist.
-    empty, found = mode.one(len(chosen)), mode.one(0)
+    empty, tags_of_ends = mode.one(len(chosen)), mode.one(0)
     owner, states = np.empty(0, np.int64), [column[:0] for column in neutral]
     longest = int(sizes.max(initial=0))
     for position in range(longest):
@@ -103,7 +103,7 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
         # The states before this row of the groups that have it, the empty one of each among them.
         owners = np.concatenate([owner[open_states], going])
         before = [np.concatenate([c[open_states], np.repeat(n, len(going))]) for c, n in zip(states, neutral)]
-        tags = concatenate([found[open_states], empty[going]])
+        tags = concatenate([tags_of_ends[open_states], empty[going]])
         places = first[owners] + position
         present = groups.row_tags[order[places]]
         absent = mode.times(tags, mode.negate(present))
@@ -115,14 +115,14 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
                 (owner, *states), (owners[:count], *(c[:count] for c in before)), (owners, *after)
             )
         )
-        found = concatenate([found[done], absent[np.arange(count)], mode.times(tags, present)])
+        tags_of_ends = concatenate([tags_of_ends[done], absent[np.arange(count)], mode.times(tags, present)])
         empty[going] = absent[np.arange(count, len(owners))]
         if mode.sums_distribute or position + 1 == longest:
-            owner, states, found = merged(mode, owner, states, found)
+            owner, states, tags_of_ends = merged(mode, owner, states, tags_of_ends)
         else:
-            kept = np.flatnonzero(~mode.is_zero(found))
-            owner, states, found = owner[kept], [column[kept] for column in states], found[kept]
-    return Reached(chosen, chosen[owner], states, found, empty)
+            kept = np.flatnonzero(~mode.is_zero(tags_of_ends))
+            owner, states, tags_of_ends = owner[kept], [column[kept] for column in states], tags_of_ends[kept]
+    return Reached(chosen, chosen[owner], states, tags_of_ends, empty)
 
 
 def merged(mode: Any, owner: np.ndarray, states: States, tags: Any) -> tuple[np.ndarray, States, Any]:

@@ -54,7 +54,7 @@ class Batched:
     own: frozenset[str]
 
 
-def batched(rules: r.Rules, found: Demand, varying: Iterable[str]) -> Batched:
+def batched(rules: r.Rules, demanded: Demand, varying: Iterable[str]) -> Batched:
     """The program over batches, from its rules with their demand."""
     if any(relation.keys is not None for relation in rules.relations.values()):
         raise UnsupportedError(
@@ -66,9 +66,9 @@ def batched(rules: r.Rules, found: Demand, varying: Iterable[str]) -> Batched:
         # Terms are there in the samples whose facts have them.
         own.update(constructor.relation for constructor in rules.constructors.values())
     while True:
-        first = None if found.first is None else with_samples(found.first, own)
+        first = None if demanded.first is None else with_samples(demanded.first, own)
         asked = () if first is None else (name for name in first.rules.outputs if name in first.relations)
-        then = with_samples(found.then, own.union(asked))
+        then = with_samples(demanded.then, own.union(asked))
         known = len(own)
         own |= then.relations
         if first is None or len(own) == known:
@@ -156,7 +156,7 @@ class BatchRuns:
         if not rules.constructors or not store.symbols.entities:
             return
         relations = {c.relation for c in rules.constructors.values()}
-        found: dict[str, list[np.ndarray]] = {}
+        by_type: dict[str, list[np.ndarray]] = {}
         for name, facts in store.relations.items():
             if name not in rules.relations or name in relations:
                 continue
@@ -165,11 +165,11 @@ class BatchRuns:
                 if t.family == "entity":
                     for part in facts.columns:
                         sample = part[0] if start else np.full(len(part[c]), -1)
-                        found.setdefault("samples", []).append(sample)
-                        found.setdefault("words", []).append(part[c + start])
-        if not found:
+                        by_type.setdefault("samples", []).append(sample)
+                        by_type.setdefault("words", []).append(part[c + start])
+        if not by_type:
             return
-        samples, words = np.concatenate(found["samples"]), np.concatenate(found["words"])
+        samples, words = np.concatenate(by_type["samples"]), np.concatenate(by_type["words"])
         entities: Any = store.symbols.entities
         for number in np.unique(samples).tolist():
             terms = entities.parts(np.asarray(words[samples == number], np.int64))

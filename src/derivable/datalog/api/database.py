@@ -312,8 +312,8 @@ class Database(Mapping):
         return {name: view.to_polars() for name, view in self._relations.items()}
 
     def __getitem__(self, name: str) -> RelationView:
-        found = self._relations.get(name)
-        if found is None:
+        relation = self._relations.get(name)
+        if relation is None:
             if name in self._hidden:
                 # A query with constants is an output under its own text.
                 close = [f"database[{other!r}]" for other in self._relations if other.startswith(f"{name}(")]
@@ -324,7 +324,7 @@ class Database(Mapping):
                 )
             hint = suggestion(name, self._relations, f"the outputs are {', '.join(self._relations)}")
             raise BindingError(f"unknown relation `{name}`", hint=hint)
-        return found
+        return relation
 
     def __contains__(self, name: object) -> bool:
         return name in self._relations

@@ -200,12 +200,12 @@ def _in(table: Table, rows: Table) -> Table:
 
 def _of(gone: Table, left: FactColumns) -> FactColumns:
     """The facts of these rows."""
-    found = []
+    parts_of = []
     for part in left.parts:
         rows, _ = part.among(gone)
         columns, variables, _ = part.stored
-        found.append(FactPart([column[rows] for column in columns], variables[rows]))
-    return FactColumns.of(found)
+        parts_of.append(FactPart([column[rows] for column in columns], variables[rows]))
+    return FactColumns.of(parts_of)
 
 
 def _facts(executor: Executor, stratum: m.Stratum, seeds: Mapping[str, FactColumns]) -> dict[str, Table]:

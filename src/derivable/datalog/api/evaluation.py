@@ -285,11 +285,11 @@ class Evaluation:
                 return {name: _possible(tables[name], tags, kept) for name, tags, kept in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
         assert self.columns is not None
-        found: dict[str, Shown] = {}
+        shown_relations: dict[str, Shown] = {}
         for name, column in columns.items():
             tags = self.columns.show(column)
-            found[name] = _possible(tables[name], tags, self.columns.kept(column, tags))
-        return found
+            shown_relations[name] = _possible(tables[name], tags, self.columns.kept(column, tags))
+        return shown_relations
 
     def answered(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
         """What says how probable nodes of a ground derivation graph are: their circuit, or an approximation."""

@@ -41,7 +41,7 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
     wanted  bool [variable] which ones; a variable that stands for what has no name (that a choice falls on nothing, a
             choice that an aggregate makes) is left out
     """
-    found: dict[int, RandomFact] = {}
+    facts: dict[int, RandomFact] = {}
     symbols = evaluation.facts.symbols
     for name, columns in evaluation.facts.relations.items():
         if name.startswith("#") or name not in rules.relations:
@@ -52,7 +52,7 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
         rows = rows[wanted[variables[rows]]]
         shown = rows_of([column[rows] for column in words], types, symbols, len(rows))
         for variable, row in zip(variables[rows].tolist(), shown):
-            found[variable] = fact_of(name, row)
+            facts[variable] = fact_of(name, row)
     clauses = [rule for rule in rules.rules if isinstance(rule, r.Clause)]
     literals = [literal for clause in clauses for literal in clause.body if isinstance(literal, r.RuleProbability)]
     coins = {(literal.name, literal.option): literal for literal in literals}
@@ -66,8 +66,8 @@ def named_facts(rules: r.Rules, evaluation: Evaluation, wanted: np.ndarray) -> d
         words = [table.column(c, rows) for c in range(len(table.types))]
         shown = rows_of(words, table.types, symbols, len(rows))
         for variable, row in zip((variables[rows] + literal.option).tolist(), shown):
-            found[variable] = RandomFact(None, row, _instance(text, dict(zip(names, row))), text)
-    return found
+            facts[variable] = RandomFact(None, row, _instance(text, dict(zip(names, row))), text)
+    return facts
 
 
 def fact_of(relation: str, row: tuple[Any, ...]) -> RandomFact:

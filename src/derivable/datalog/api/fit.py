@@ -168,7 +168,7 @@ def fitted(
     generator = np.random.default_rng(settings.seed)
     prior = _prior(settings.prior, names, space)
     count = sum(len(group.examples) for group in groups)
-    found: list[Learned] = []
+    results: list[Learned] = []
     with shown_progress("fit", settings.steps * settings.starts, enabled=is_shown) as advance:
         for start in range(settings.starts):
             values = space.begin(generator, start == 0)
@@ -180,9 +180,9 @@ def fitted(
                 if settings.method == "em"
                 else ascent(space, prior, settings.learning_rate, count)
             )
-            found.append(climb(observations, values, prior, step, settings.steps, settings.tolerance, watch, advance))
-    best = max(found, key=lambda one: max(one.curve))
-    return Fit(names, best, [one.log_likelihood for one in found])
+            results.append(climb(observations, values, prior, step, settings.steps, settings.tolerance, watch, advance))
+    best = max(results, key=lambda one: max(one.curve))
+    return Fit(names, best, [one.log_likelihood for one in results])
 
 
 def _instances(
@@ -284,7 +284,7 @@ def _impossible(groups: Sequence[_Group], number: int, watch: Watch) -> Derivabl
 
 def _prior(prior: Any, names: Sequence[str], space: Space) -> np.ndarray:
     """Pseudo-counts [2, parameter] of what holds and what does not."""
-    found = np.zeros((2, len(space.starts)))
+    weights = np.zeros((2, len(space.starts)))
     given = prior if isinstance(prior, Mapping) else dict.fromkeys(names, prior)
     for name, counts in given.items():
         if name not in names:
@@ -294,13 +294,13 @@ def _prior(prior: Any, names: Sequence[str], space: Space) -> np.ndarray:
         if len(pair) != 2 or not all(isinstance(c, (int, float)) and 0 <= c < np.inf for c in pair):
             hint = "a number of at least 0, or two: pseudo-counts of what holds, and of what does not"
             raise DomainError(f"the prior of `{name}` is {counts!r}", hint=hint)
-        found[:, names.index(name)] = pair
+        weights[:, names.index(name)] = pair
     # The shares of a choice have one count each; that of nothing is that of its fellows.
-    found[1, space.is_share] = 0.0
+    weights[1, space.is_share] = 0.0
     for members, _ in space.choices:
         hidden = members[members >= len(names)]
-        found[0, hidden] = found[0, members[members < len(names)]].mean()
-    return found
+        weights[0, hidden] = weights[0, members[members < len(names)]].mean()
+    return weights
 
 
 def with_values(program: Program, values: Mapping[str, float]) -> str:
@@ -322,17 +322,17 @@ def with_values(program: Program, values: Mapping[str, float]) -> str:
             raise DomainError(f"{name!r} is not tunable", hint=hint, source=program.source)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
             raise DomainError(f"the probability of `{name}` is {value!r}", hint="it is between 0 and 1")
-    found = [
+    texts = [
         (parameter.span, repr(float(values[name]))) for parameter, name in zip(parameters, names) if name in values
     ]
-    if all(span.origin is None for span, _ in found):
+    if all(span.origin is None for span, _ in texts):
         text = program.text
-        for span, number in sorted(found, key=lambda pair: (-pair[0].line, -pair[0].column)):
+        for span, number in sorted(texts, key=lambda pair: (-pair[0].line, -pair[0].column)):
             start = offset(text, span)
             text = text[:start] + number + text[start + span.length :]
         return text
     # Some are in imported files: the program with all that it imports.
-    numbers = {id(span): number for span, number in found}
+    numbers = {id(span): number for span, number in texts}
 
     def put(tag: Any) -> Any:
         number = numbers.get(id(tag.span)) if isinstance(tag, s.Tunable) else None

@@ -97,8 +97,8 @@ class Plan:
         """
         key = narrow, has_coins and self.has_coins
         if key not in self._demands:
-            found = self._demands[key] = demand(self.optimised(narrow, has_coins), automatic=narrow)
-            for idle in found.idle:
+            result = self._demands[key] = demand(self.optimised(narrow, has_coins), automatic=narrow)
+            for idle in result.idle:
                 span = idle.literal.span
                 if span not in self.warned:
                     self.warned.add(span)

@@ -194,10 +194,10 @@ class Program:
 
     def _plan(self, hints: Mapping[str, tuple[str, ...]]) -> Plan:
         key = tuple(sorted(hints.items())) if hints else ()
-        found = self._plans.get(key)
-        if found is None:
-            found = self._plans[key] = Plan(self.syntax, hints, self._warned, self.compatible)
-        return found
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = Plan(self.syntax, hints, self._warned, self.compatible)
+        return plan
 
     def _plan_for(self, facts: Mapping[str, Any] | None) -> Plan:
         """The plan for these facts: the types of undeclared relations may depend on them."""

@@ -72,9 +72,9 @@ class Reasons:
             shown = atom_text(relation.name, values)
             is_there = table is None or table.find(_columns(row), 1)[0] >= 0
             if k is None:
-                found = explainer.least(relation.name, row, watch) if is_there else None
-                if found is not None:
-                    return found
+                proof = explainer.least(relation.name, row, watch) if is_there else None
+                if proof is not None:
+                    return proof
                 if is_there and table is not None:
                     raise self.no_proof(relation, shown)
             elif is_there:
@@ -167,8 +167,8 @@ class Reasons:
         rules = replace(self.rules, rules=rules, outputs=(), queries=(), evidence=())
         is_restricted = bool(adorn(self._with_question(rules, relation, None), self.narrow).patterns)
         key = (relation.name, values) if is_restricted else frozenset(needed)
-        found = self.explainers.get(key)
-        if found is None:
+        explainer = self.explainers.get(key)
+        if explainer is None:
             facts = self.facts
             if facts.elsewhere:
                 facts.bring()
@@ -183,9 +183,9 @@ class Reasons:
                 if tables is None:
                     tables = self.computed(rules, store, watch)
             model = Model(self.rules, tables, store, self.record is boolean)
-            found = self.explainers[key] = Explainer(model)
-        symbols = found.model.symbols
-        return found, tuple(word_of(value, t, symbols) for value, t in zip(values, relation.types))
+            explainer = self.explainers[key] = Explainer(model)
+        symbols = explainer.model.symbols
+        return explainer, tuple(word_of(value, t, symbols) for value, t in zip(values, relation.types))
 
     def _with_question(self, rules: r.Rules, relation: r.Relation, values: tuple[Any, ...] | None) -> r.Rules:
         """The rules with one output: a question for a tuple, or for the whole relation."""

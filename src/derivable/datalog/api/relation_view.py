@@ -396,10 +396,10 @@ def _list_type(arrow: Any, column: np.ndarray) -> Any:
     (name, depth), *others = kinds
     if others or name == "bfloat16" or name.startswith("complex"):
         return None
-    found = arrow.from_numpy_dtype(np.dtype(name))
+    arrow_type = arrow.from_numpy_dtype(np.dtype(name))
     for _ in range(depth):
-        found = arrow.list_(found)
-    return found
+        arrow_type = arrow.list_(arrow_type)
+    return arrow_type
 
 
 @contextmanager

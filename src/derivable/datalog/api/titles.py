@@ -23,7 +23,7 @@ def titles_of(syntax: s.Syntax, rules: Rules) -> Mapping[str, tuple[str | None, 
         elif isinstance(item, s.Query) and item.arguments is not None:
             asked[item.relation, item.span] = item.arguments
     sources = {query.output: query for query in rules.queries}
-    found = {}
+    titles = {}
     for output in rules.outputs:
         query = sources.get(output)
         name = output if query is None else query.relation
@@ -33,8 +33,8 @@ def titles_of(syntax: s.Syntax, rules: Rules) -> Mapping[str, tuple[str | None, 
         declared = relation.column_names or (None,) * width
         written = [_variables(arguments, width) for arguments in (given, *heads.get(name, ()))]
         rows = [written[0], declared, *written[1:]]
-        found[output] = tuple(next((title for title in column if title), None) for column in zip(*rows))
-    return found
+        titles[output] = tuple(next((title for title in column if title), None) for column in zip(*rows))
+    return titles
 
 
 def _variables(arguments: Sequence[s.Expression], width: int) -> list[str | None]:

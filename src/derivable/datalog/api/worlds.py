@@ -61,13 +61,13 @@ class World(Mapping):
 
     @cached_property
     def facts(self) -> dict[str, dict[tuple[Any, ...], bool]]:
-        found: dict[str, dict[tuple[Any, ...], bool]] = {}
+        worlds: dict[str, dict[tuple[Any, ...], bool]] = {}
         for fact, holds in self._named():
             if fact.relation is not None:
-                rows = found.setdefault(fact.relation, {})
+                rows = worlds.setdefault(fact.relation, {})
                 # A tuple that several facts state holds if one of them does.
                 rows[fact.row] = rows.get(fact.row, False) or holds
-        return found
+        return worlds
 
     @cached_property
     def rules(self) -> dict[str, bool]:
@@ -242,16 +242,16 @@ class Answers:
         self.log_evidence = space.log_evidence()
 
     def most_probable(self, k: int) -> Worlds:
-        query, found = self.question.query, []
+        query, worlds = self.question.query, []
         for one in islice(self.space.assignments() if query else self.space.most_probable(), k):
             self.watch.remaining()
-            found.append(one)
+            worlds.append(one)
         if query:
             names = [fact_of(item.relation, item.row) for item in query]
-            holds = np.array([values for values, _ in found], bool).reshape(-1, len(names))
-            logs = np.array([log for _, log in found]) - self.log_evidence
+            holds = np.array([values for values, _ in worlds], bool).reshape(-1, len(names))
+            logs = np.array([log for _, log in worlds]) - self.log_evidence
             return Worlds(names, holds, logs, self.log_evidence)
-        holds = np.array(found, bool).reshape(len(found), len(self.space.matters))
+        holds = np.array(worlds, bool).reshape(len(worlds), len(self.space.matters))
         # The sums of the search differ in the last bits.
         return self._named(holds[np.argsort(-self.space.log_probabilities(holds), kind="stable")])
 
@@ -260,11 +260,11 @@ class Answers:
 
     def expected_counts(self) -> dict[str, Count]:
         expected = self.space.expected()
-        found: dict[str, Count] = {}
+        counts: dict[str, Count] = {}
         for variable, fact in self.question.names.items():
-            before = found.get(fact.written, Count(0.0, 0))
-            found[fact.written] = Count(before.expected + float(expected[variable]), before.instances + 1)
-        return found
+            before = counts.get(fact.written, Count(0.0, 0))
+            counts[fact.written] = Count(before.expected + float(expected[variable]), before.instances + 1)
+        return counts
 
     def _named(self, worlds: np.ndarray) -> Worlds:
         logs = self.space.log_probabilities(worlds) - self.log_evidence

@@ -53,11 +53,11 @@ def solve(
     ends = [count.view(-1).cumsum(0) for count in counts]
     totals = torch.stack([end[-1] for end in ends]).tolist()
     watch(sum(totals))
-    found = []
+    columns = []
     for name, words, end, total in zip(relations, matrices, ends, totals):
         pairs = BitPairs(words, end, total, (recursion.domain(name, 0), recursion.domain(name, 1)))
-        found.append((BitColumn(pairs, 0), BitColumn(pairs, 1)))
-    return Found(found, f"matrices of bits, {recursion.shapes}; {how}")
+        columns.append((BitColumn(pairs, 0), BitColumn(pairs, 1)))
+    return Found(columns, f"matrices of bits, {recursion.shapes}; {how}")
 
 
 class BitPairs:
@@ -71,9 +71,9 @@ class BitPairs:
     def columns(self) -> tuple[Any, Any]:
         assert self.matrix is not None
         rows, columns = bits.pairs(*self.matrix, self.total)
-        found = self.domains[0].words(rows), self.domains[1].words(columns)
+        pair = self.domains[0].words(rows), self.domains[1].words(columns)
         self.matrix = None
-        return found
+        return pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +139,9 @@ class _Bits(Recursion):
         offsets, sources = graph
         if into is None:
             return bits.included(matrix, offsets, sources)
-        found = into.clone()
-        bits.include(found, matrix, offsets, sources, 0, rows)
-        return found
+        matrix_after = into.clone()
+        bits.include(matrix_after, matrix, offsets, sources, 0, rows)
+        return matrix_after
 
     def merged(self, matrix: Any, other: Any) -> Any:
         return matrix | other
@@ -227,9 +227,11 @@ class _Levels:
         return self.count * LAUNCH + self.read(words) * DEVICE_BYTE
 
     def on_host(self, words: Any) -> Any:
-        found = words.cpu().contiguous()
-        include_on_host(self.condensed, found.numpy().reshape(-1).view(np.uint64), words.shape[1] // 2, lambda: None)
-        return found.to(words.device)
+        host_words = words.cpu().contiguous()
+        include_on_host(
+            self.condensed, host_words.numpy().reshape(-1).view(np.uint64), words.shape[1] // 2, lambda: None
+        )
+        return host_words.to(words.device)
 
     def on_device(self, words: Any) -> Any:
         """Each component is a row, which its rows and then those of its links go into; its rows become that one."""
@@ -245,8 +247,8 @@ class _Levels:
             at = np.repeat(starts[:-1][self.order] - offsets[:-1], sizes) + np.arange(offsets[-1])
             return moved(offsets), moved(sources[at])
 
-        found = bits.included(words, *graph(condensed.bounds, condensed.order))
+        device_words = bits.included(words, *graph(condensed.bounds, condensed.order))
         links = graph(condensed.ends, self.place[self.children])
         for start, stop in zip(self.ends[1:-1].tolist(), self.ends[2:].tolist()):
-            bits.include(found, found, *links, start, stop)
-        return found[moved(self.place[self.component])]
+            bits.include(device_words, device_words, *links, start, stop)
+        return device_words[moved(self.place[self.component])]

@@ -122,16 +122,16 @@ def run_on_host(executor: Executor, kind: str, strata: range) -> dict[str, Table
     """Relation -> its rows, of the strata that the host has computed for a device of this kind: those before the
     device's `strata`, which it has, and some of these."""
     before = [name for stratum in executor.ram.strata[: strata.start] for name in stratum.relations]
-    found = {name: executor.tables[name] for name in before}
+    tables = {name: executor.tables[name] for name in before}
     if kind not in LAUNCH:
-        return found
+        return tables
     for number in strata:
         stratum = executor.ram.strata[number]
-        if stratum.reads <= found.keys() and _is_cheaper(executor, stratum, LAUNCH[kind]):
+        if stratum.reads <= tables.keys() and _is_cheaper(executor, stratum, LAUNCH[kind]):
             executor.run_stratum(number)
-            found |= {name: executor.tables[name] for name in stratum.relations}
+            tables |= {name: executor.tables[name] for name in stratum.relations}
     executor.give_reasons()
-    return found
+    return tables
 
 
 def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
@@ -153,7 +153,7 @@ def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
     launches = LAUNCHES * (1 + len(stratum.once))
     if stratum.loop:
         values = max((len(relation.types) for relation in relations), default=0) * rows
-        found = sum(float(values) ** len(relation.types) for relation in relations)
-        seconds += len(stratum.loop) * (found * ROW + ROUNDS * INSTRUCTION)
+        values_of = sum(float(values) ** len(relation.types) for relation in relations)
+        seconds += len(stratum.loop) * (values_of * ROW + ROUNDS * INSTRUCTION)
         launches += LAUNCHES * ROUNDS * len(stratum.loop)
     return seconds < launches * launch

@@ -144,24 +144,24 @@ class _Lowering(Tables):
                     span=self.ram.relations[name].span,
                 )
         self.parts = {}
-        found = {name: [self.facts(name)] for name in stratum.relations}
+        parts_of = {name: [self.facts(name)] for name in stratum.relations}
         for instruction in stratum.once:
-            found[instruction.relation].append(self.instruction(instruction))
+            parts_of[instruction.relation].append(self.instruction(instruction))
         if not stratum.loop:
-            self.complete |= {name: self.distinct(name, parts) for name, parts in found.items()}
+            self.complete |= {name: self.distinct(name, parts) for name, parts in parts_of.items()}
             return
         begin: dict[str, dict[str, Table]] = {}
-        for name, tables in found.items():
+        for name, tables in parts_of.items():
             begin[name] = self.begun(name, tables)
             for part, table in begin[name].items():
                 self.parts[name, part] = self.state(name, part, table)
-        found = {name: [] for name in stratum.relations}
+        parts_of = {name: [] for name in stratum.relations}
         base = {name: parts["recent"] for name, parts in begin.items()}
         loop = self.loop(stratum, base)
         for instruction in loop:
-            found[instruction.relation].append(self.instruction(instruction))
+            parts_of[instruction.relation].append(self.instruction(instruction))
         state = [(name, part) for name, parts in begin.items() for part in parts]
-        after = {name: self.advanced(name, parts or [self.nothing(base[name])]) for name, parts in found.items()}
+        after = {name: self.advanced(name, parts or [self.nothing(base[name])]) for name, parts in parts_of.items()}
         columns: list[tuple[Column, ...]] = []
         for of in (begin, after):
             columns.append(tuple(column for name, part in state for column in of[name][part].all))
@@ -213,9 +213,9 @@ class _Lowering(Tables):
             )
         )
         function = partial(self.at_once, products, stratum.relations, None if is_certain else self.typed)
-        found = self.graph(n.Otherwise, ", ".join(stratum.relations), function, reads, others)
+        rest = self.graph(n.Otherwise, ", ".join(stratum.relations), function, reads, others)
         for k, name in enumerate(stratum.relations):
-            columns = found[k * width : (k + 1) * width]
+            columns = rest[k * width : (k + 1) * width]
             size = columns[0].size
             assert size is not None
             tags = self.one(size) if is_certain else columns[2:]
@@ -297,23 +297,23 @@ class _Lowering(Tables):
         name = f"piece {self.pieces} of {operator_texts([first[0]])[0]}"
         rows = self.given(name, [c.type for c in table.columns.values()], [c.type for c in table.tags])
         rows = Table(dict(zip(table.columns, rows.columns.values())), rows.tags, rows.size)
-        found = self.headed(store, rows, others)
+        rows_found = self.headed(store, rows, others)
         name = store.relation
-        folded, is_whole = self.folded(name, found), not self.is_certain(name)
-        made = self.graph(n.Pieces, name, table.all, rows.all, found.all, folded.all, is_whole)
+        folded, is_whole = self.folded(name, rows_found), not self.is_certain(name)
+        made = self.graph(n.Pieces, name, table.all, rows.all, rows_found.all, folded.all, is_whole)
         size = made[0].size
         assert size is not None
-        return found.like(made, size)
+        return rows_found.like(made, size)
 
-    def folded(self, name: str, found: Table) -> Table:
+    def folded(self, name: str, table: Table) -> Table:
         """The same, each row once if their tags can be added up."""
         if self.is_certain(name):
-            return self.inserted(found, None)[1]
-        rows = self.distinct(name, [found])
+            return self.inserted(table, None)[1]
+        rows = self.distinct(name, [table])
         if self.proofs is None:
             return rows
-        others = [self.of_proofs("one", (), rows.size, [self.proof_type])[0] for _ in found.tags[1:]]
-        return replace(rows, tags=(*rows.tags, *others) if found.tags else ())
+        others = [self.of_proofs("one", (), rows.size, [self.proof_type])[0] for _ in table.tags[1:]]
+        return replace(rows, tags=(*rows.tags, *others) if table.tags else ())
 
     def headed(self, store: m.Store, table: Table, others: Sequence[tuple[m.Operator, frozenset[str]]]) -> Table:
         """What the other operators make of the rows of the first one, as rows of the head."""
@@ -329,8 +329,8 @@ class _Lowering(Tables):
                 mask = fine if mask is None else self.logical("logical_and", table.size, mask, fine)
         if not columns:
             columns.append(self.graph.one(n.Constant, 0, replace(ZEROS, size=table.size)))
-        found = Table(dict(enumerate(columns)), table.tags, table.size)
-        return found if mask is None else self.only(found, mask)
+        headed = Table(dict(enumerate(columns)), table.tags, table.size)
+        return headed if mask is None else self.only(headed, mask)
 
     def first(self, node: m.Operator, needed: frozenset[str]) -> Table:
         return self.scan(node, needed) if isinstance(node, m.Scan) else Table({}, self.one(1), 1)
@@ -372,10 +372,12 @@ class _Lowering(Tables):
         function = partial(self.host.call, node, given)
         # A table without columns and tags still has a number of rows, which the call is given.
         carried = result or ([] if self.typed is not None else [ZEROS])
-        found = self.call(operator_texts([node])[0], function, table.all, table.size, [*carried, *self.tag_types], True)
-        size = found[0].size
+        columns_after = self.call(
+            operator_texts([node])[0], function, table.all, table.size, [*carried, *self.tag_types], True
+        )
+        size = columns_after[0].size
         assert size is not None
-        return Table(dict(zip(made, found)), found[len(carried) :], size)
+        return Table(dict(zip(made, columns_after)), columns_after[len(carried) :], size)
 
     def aggregated(self, rule: AggregateRule, relation: Relation, body: Table, groups: Table | None) -> Table:
         """The rows of an aggregate, from those of its body and those that name its groups."""
@@ -383,10 +385,10 @@ class _Lowering(Tables):
         result = [column_type(t) for t in relation.types] or [ZEROS]
         function = partial(self.host.aggregate, rule, relation.types, tuple(len(of.all) for of in tables))
         given = [c for table in tables for c in table.all]
-        found = self.call(rule_text(rule), function, given, body.size, [*result, *self.tag_types], True)
-        made = found[0].size
+        columns_after = self.call(rule_text(rule), function, given, body.size, [*result, *self.tag_types], True)
+        made = columns_after[0].size
         assert made is not None
-        return Table(dict(enumerate(found[: len(result)])), found[len(result) :], made)
+        return Table(dict(enumerate(columns_after[: len(result)])), columns_after[len(result) :], made)
 
     def filtered(self, scan: m.Scan) -> tuple[Table, list[Var | None]]:
         """The rows of a scan that have its constants, and the variables of its other columns, None for a wildcard."""
@@ -423,8 +425,8 @@ class _Lowering(Tables):
             if there is not column:
                 same = self.logical("equal", table.size, there, column)
                 mask = same if mask is None else self.logical("logical_and", table.size, mask, same)
-        found = Table(columns, table.tags, table.size)
-        return found if mask is None else self.only(found, mask, needed)
+        scanned = Table(columns, table.tags, table.size)
+        return scanned if mask is None else self.only(scanned, mask, needed)
 
     def join(self, left: Table, scan: m.Scan, needed: frozenset[str]) -> Table:
         right, variables = self.filtered(scan)
@@ -475,8 +477,8 @@ class _Lowering(Tables):
             tags = self.product(left.size, left.tags, (factor,))
             # Whether products have a proof is looked at as they are added up.
             mask = None if len(tags) > 1 else self.are_possible(tags, left.size)
-            found = replace(left, tags=tags)
-            return found if mask is None else self.only(found, mask, needed)
+            rows_left = replace(left, tags=tags)
+            return rows_left if mask is None else self.only(rows_left, mask, needed)
         negated = self.apply("negate", right.size, right.tags)
         factors = zip(negated, self.one(left.size))
         factor = tuple(self.graph.one(n.Gather, there, rows, one) for there, one in factors)
@@ -487,55 +489,54 @@ class _Lowering(Tables):
 
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
         """What was found, sorted, equal rows added up, without what the semiring discards."""
-        found = self.something(parts)
+        appended = self.something(parts)
         if self.may_cut and self.is_certain(name):
             # A set takes pairs in pieces.
-            return self.ordered(self.inserted(found, None)[1])
-        columns, groups = self.grouped(tuple(found.columns.values()), found.size)
+            return self.ordered(self.inserted(appended, None)[1])
+        columns, groups = self.grouped(tuple(appended.columns.values()), appended.size)
         order, first, group = groups
         size = first.size
         assert size is not None
-        rows = Table({k: self.graph.one(n.Gather, c, first) for k, c in zip(found.columns, columns)}, (), size)
+        rows = Table({k: self.graph.one(n.Gather, c, first) for k, c in zip(appended.columns, columns)}, (), size)
         if self.is_certain(name):
             return replace(rows, tags=self.one(size))
         if self.proofs is not None:
-            return replace(rows, tags=self.of_proofs("sums", (*groups, *found.tags), size, [self.proof_type]))
+            return replace(rows, tags=self.of_proofs("sums", (*groups, *appended.tags), size, [self.proof_type]))
         assert self.typed is not None
-        tags = tuple(self.graph.one(n.Gather, t, order) for t in found.tags)
+        tags = tuple(self.graph.one(n.Gather, t, order) for t in appended.tags)
         return replace(rows, tags=self.graph(n.Fold, tags, group, size, self.typed.plus, True))
 
     def grouped(self, columns: Sequence[Column], size: n.Size) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-        """(the sorted rows, (the number of each before, the place where each different row begins, and at each place
-        which of these it is))"""
+        """(sorted rows, (original row numbers, group starts, group number of each row))"""
         order = self.graph.one(n.Sort, tuple(columns), size)
         ordered = tuple(self.graph.one(n.Gather, c, order) for c in columns)
         return ordered, (order, *self.graph(n.Unique, ordered, size))
 
     def advanced(self, name: str, tables: Sequence[Table]) -> dict[str, Table]:
         """The state after a round: what is new or improved is recent."""
-        earlier, found = self.parts[name, "known"], self.something(tables)
-        known, fresh = self.inserted(found, earlier)
+        earlier, candidates = self.parts[name, "known"], self.something(tables)
+        known, fresh = self.inserted(candidates, earlier)
         if self.is_certain(name):
             return {"known": known, "recent": fresh}
         # Rows are sorted by their numbers in the set, one key.
-        places = self.places(found, known).columns[0]
-        (ordered,), groups = self.grouped([places], found.size)
+        places = self.places(candidates, known).columns[0]
+        (ordered,), groups = self.grouped([places], candidates.size)
         order, first, _ = groups
         one_each, at = (self.graph.one(n.Gather, column, first) for column in (order, ordered))
         if self.proofs is None:
-            best, tags, changed = self.improved(found, groups, at, earlier, fresh, known.columns[0])
+            best, tags, changed = self.improved(candidates, groups, at, earlier, fresh, known.columns[0])
         else:
-            best, tags, changed = self.improved_proofs(name, found, groups, at, earlier, fresh)
+            best, tags, changed = self.improved_proofs(name, candidates, groups, at, earlier, fresh)
         chosen = self.graph.one(n.Compact, changed)
         # Also tags that are no better are the ones that rows have now.
         kept = tuple(self.graph.one(n.Put, now, at, of, known.size) for now, of in best)
-        rows = self.at(Table(found.columns, (), found.size), self.graph.one(n.Gather, one_each, chosen))
+        rows = self.at(Table(candidates.columns, (), candidates.size), self.graph.one(n.Gather, one_each, chosen))
         recent = replace(rows, tags=tuple(self.graph.one(n.Gather, t, chosen) for t in tags))
         moved = Table({0: self.graph.one(n.Gather, at, chosen)}, (), rows.size)
         return {"known": replace(known, tags=kept), "recent": recent, "places": moved}
 
     def improved(
-        self, found: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table, known: Column
+        self, candidates: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table, known: Column
     ) -> tuple[list[tuple[Column, Column]], tuple[Column, ...], Column]:
         """([component] the tags of rows now and those of all rows before, tags of what is recent, which rows are)
 
@@ -545,7 +546,7 @@ class _Lowering(Tables):
         order, first, group = groups
         size = first.size
         assert size is not None
-        tags = tuple(self.graph.one(n.Gather, t, order) for t in found.tags)
+        tags = tuple(self.graph.one(n.Gather, t, order) for t in candidates.tags)
         delta = self.graph(n.Fold, tags, group, size, self.typed.plus, True)
         nothing = self.tags(self.typed.zero, fresh.size)
         best = [self.graph.one(n.Concatenate, pair) for pair in zip(earlier.tags, nothing)]
@@ -556,7 +557,7 @@ class _Lowering(Tables):
         return list(zip(after, best)), after, self.logical("logical_or", size, is_new, is_better)
 
     def improved_proofs(
-        self, name: str, found: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table
+        self, name: str, candidates: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table
     ) -> tuple[list[tuple[Column, Column]], tuple[Column, ...], Column]:
         """The same for proofs: what is recent has its new ones alone, where nobody reads the rows that are not."""
         size = at.size
@@ -565,7 +566,7 @@ class _Lowering(Tables):
         best = self.graph.one(n.Concatenate, (*earlier.tags, *nothing))
         before = self.graph.one(n.Gather, best, at)
         types = [self.proof_type, self.proof_type, MASK]
-        after, news, changed = self.of_proofs("improved", (*groups, before, *found.tags), size, types)
+        after, news, changed = self.of_proofs("improved", (*groups, before, *candidates.tags), size, types)
         return [(after, best)], (after if name in self.read_stable else news,), changed
 
 

@@ -75,13 +75,13 @@ class Recursion(ABC):
 
     def _classes(self) -> dict[tuple[str, int], tuple[str, int]]:
         """(relation, column) -> the one that stands for all columns that pass into one another."""
-        found = {(name, column): (name, column) for name in self.relations for column in (0, 1)}
+        class_of = {(name, column): (name, column) for name in self.relations for column in (0, 1)}
         for one in self.products:
             for place, side in enumerate(one.sides):
                 if side.edges is None:
-                    old, new = found[one.source, side.column], found[one.target, place]
-                    found = {key: new if of == old else of for key, of in found.items()}
-        return found
+                    old, new = class_of[one.source, side.column], class_of[one.target, place]
+                    class_of = {key: new if of == old else of for key, of in class_of.items()}
+        return class_of
 
     def _domains(self) -> dict[tuple[str, int], Domain]:
         given: dict[tuple[str, int], list[Any]] = {of: [] for of in self.class_of.values()}
@@ -95,16 +95,16 @@ class Recursion(ABC):
         some = {of: [words for words in columns if len(words)] for of, columns in given.items()}
         ends = [torch.stack(torch.aminmax(words)) for columns in some.values() for words in columns]
         read = iter(torch.stack(ends).tolist() if ends else ())
-        found = {}
+        domains = {}
         for of, columns in some.items():
             bounds = [next(read) for _ in columns]
             low, high = min((b[0] for b in bounds), default=0), max((b[1] for b in bounds), default=0)
             if low >= 0 and high < SPREAD * sum(map(len, columns)) + FEW:
-                found[of] = Domain(high + 1)
+                domains[of] = Domain(high + 1)
             else:
                 values = torch.unique(torch.cat(columns))
-                found[of] = Domain(len(values), values)
-        return found
+                domains[of] = Domain(len(values), values)
+        return domains
 
     def domain(self, name: str, column: int) -> Domain:
         return self.domains[self.class_of[name, column]]
@@ -121,23 +121,23 @@ class Recursion(ABC):
     @cached_property
     def passing(self) -> dict[str, int] | None:
         """relation -> the column that all products leave alone; None if there is no such."""
-        found: dict[str, int] = {}
+        lanes: dict[str, int] = {}
         for one in self.products:
             through = [(side.column, place) for place, side in enumerate(one.sides) if side.edges is None]
             if len(through) == 1:
                 ((source, target),) = through
-                if found.setdefault(one.source, source) != source or found.setdefault(one.target, target) != target:
+                if lanes.setdefault(one.source, source) != source or lanes.setdefault(one.target, target) != target:
                     return None
         for _ in self.products:
             for one in self.products:
-                if all(side.edges is None for side in one.sides) and one.source in found:
-                    column = found[one.source]
+                if all(side.edges is None for side in one.sides) and one.source in lanes:
+                    column = lanes[one.source]
                     place = next(place for place, side in enumerate(one.sides) if side.column == column)
-                    if found.setdefault(one.target, place) != place:
+                    if lanes.setdefault(one.target, place) != place:
                         return None
-        is_known = all(name in found for name in self.relations)
+        is_known = all(name in lanes for name in self.relations)
         two_sided = any(all(side.edges is not None for side in one.sides) for one in self.products)
-        return found if is_known and not two_sided else None
+        return lanes if is_known and not two_sided else None
 
     @cached_property
     def lane(self) -> dict[str, int]:

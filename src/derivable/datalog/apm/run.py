@@ -150,7 +150,7 @@ def run_on_device(
             return run_program(first, facts, algebra, arrays, *given)
 
         try:
-            found = _whole_or_cut(first, arrays, run)
+            parts = _whole_or_cut(first, arrays, run)
         except _Lost:
             left, executor = dict.fromkeys(ram.relations, "finds proofs again that were dropped"), host()
             watch.tuples, arrays.notes = 0, {}
@@ -160,7 +160,7 @@ def run_on_device(
         else:
             new_tags = None if isinstance(algebra, Untagged) else algebra.empty
             tables: dict[str, Table] = {
-                name: DeviceTable(name, ram.relations[name].types, new_tags, part) for name, part in found.items()
+                name: DeviceTable(name, ram.relations[name].types, new_tags, part) for name, part in parts.items()
             }
             if first is not ram:
                 before = executor.profile()
@@ -257,14 +257,14 @@ def _lanes(ram: m.Ram, facts: FactStore, algebra: TopProofTags, strata: range) -
         for name in ram.strata[number].relations:
             algebra.store.singles(facts.variables_of([name]))
         algebra.may_deny(facts.may_be_denied(ram, number))
-    found = ProofLanes.of(algebra.store)
-    if found is None:
+    lanes = ProofLanes.of(algebra.store)
+    if lanes is None:
         raise LeftToHost(
             f"a sample has over {64 * MOST_WORDS:,} literals, of the {algebra.store.literals.number:,} of this run, "
             "and a device computes with the proofs of fewer",
             hint="give fewer uncertain facts to a sample, those of probability 1 without it, or leave `device` out",
         )
-    return found
+    return lanes
 
 
 def _at_once(
@@ -279,13 +279,13 @@ def _at_once(
     width = 2 + (0 if typed is None else len(typed.dtypes))
     tables = [columns[k : k + width] for k in range(0, len(columns), width)]
     if typed is None:
-        found = bit_matrices.solve(products, relations, arrays.device, tables, watch)
+        solved = bit_matrices.solve(products, relations, arrays.device, tables, watch)
     else:
-        found = tag_matrices.solve(products, relations, typed, arrays, tables, watch)
-    if found is None:
+        solved = tag_matrices.solve(products, relations, typed, arrays, tables, watch)
+    if solved is None:
         return None
-    arrays.note(", ".join(relations), found.note)
-    return [column for rows in found.rows for column in rows]
+    arrays.note(", ".join(relations), solved.note)
+    return [column for rows in solved.rows for column in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,10 +330,10 @@ class Part:
 
     @property
     def tags(self) -> Any:
-        found = [self.arrays.to_host(component) for component in self.components]
+        columns = [self.arrays.to_host(component) for component in self.components]
         if self.proofs is not None:
-            return self.proofs.sets_of(found[0]) if found else np.full(len(self), ONE)
-        return column_of(found) if found else None
+            return self.proofs.sets_of(columns[0]) if columns else np.full(len(self), ONE)
+        return column_of(columns) if columns else None
 
 
 class DeviceTable(Table):
@@ -432,12 +432,12 @@ def run_program(
                 ones = list(ProofOperation(sets.form, "one")(arrays, (), count))
             more = [arrays.constant(column, "int64", count) for column in part]
             given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
-    found = iter(prepared(given, arrays, watch, counts))
+    results = iter(prepared(given, arrays, watch, counts))
     if proofs is not None and proofs.form.k > 1 and int(given[PROOFS][3]):
         raise _Lost
     model = {}
     for name, table in tables.items():
-        columns, components = (tuple(next(found) for _ in part) for part in (table.columns, table.tags))
+        columns, components = (tuple(next(results) for _ in part) for part in (table.columns, table.tags))
         model[name] = Part(arrays, columns, components, [column.type for column in table.columns.values()], proofs)
     return model
 
@@ -465,14 +465,14 @@ def _prepared(
     """The tables of a program's relations and what runs it, from an earlier run where nothing in it is of that run."""
     wanted = None if names is None else tuple(names)
     kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there, may_cut)
-    found = kept.get(key)
-    if found is None:
+    entry = kept.get(key)
+    if entry is None:
         tables = lower(ram, typed, host, at_once, there, may_cut)
         tables = {name: tables[name] for name in (tables if wanted is None else wanted)}
-        found = tables, Prepared([column for table in tables.values() for column in table.all])
+        entry = tables, Prepared([column for table in tables.values() for column in table.all])
         if not host.is_bound:
-            kept[key] = found
-    return found
+            kept[key] = entry
+    return entry
 
 
 class _Kept(dict):
@@ -483,20 +483,20 @@ class _Kept(dict):
 
 
 def _fact_tags(tags: ColumnTags, variables: np.ndarray) -> Any:
-    found, random = tags.one(len(variables)), variables >= 0
+    values, random = tags.one(len(variables)), variables >= 0
     if random.any():
-        found[random] = tags.fact_tags(variables[random])
-    return found
+        values[random] = tags.fact_tags(variables[random])
+    return values
 
 
 def _is_impossible(facts: FactStore, variables: np.ndarray) -> np.ndarray:
     """Facts [row] of probability 0, which are not there where tags are ignored."""
-    found = np.zeros(len(variables), bool)
+    is_impossible = np.zeros(len(variables), bool)
     random = np.flatnonzero(variables >= 0)
     numbers = variables[random]
     is_zero = np.asarray(facts.random.probabilities)[numbers] == 0.0
-    found[random] = is_zero & (facts.random.kinds_of(numbers) == VALUE)
-    return found
+    is_impossible[random] = is_zero & (facts.random.kinds_of(numbers) == VALUE)
+    return is_impossible
 
 
 class _Host:
@@ -535,13 +535,13 @@ class _Host:
         tags = self._tags(columns[len(given) :])
         batch = Batch(count, dict(zip(given, columns)), tags)
         if isinstance(node, m.RuleProbability):
-            found = list(drawn(self.queries, batch, node))
+            answers = list(drawn(self.queries, batch, node))
         else:
-            found = list(generate(self.queries, batch, node, PREDICATES[node.predicate], self.queries.foreign))
-        rows = [np.concatenate([np.empty(0, np.int64), *(b.columns[name] for b in found)]) for name in made]
+            answers = list(generate(self.queries, batch, node, PREDICATES[node.predicate], self.queries.foreign))
+        rows = [np.concatenate([np.empty(0, np.int64), *(b.columns[name] for b in answers)]) for name in made]
         if isinstance(self.mode, Untagged):
-            return rows or [np.zeros(sum(b.count for b in found), np.int64)]
-        return [*rows, *parts_of(self.mode.concatenate([self.mode.one(0), *(b.tags for b in found)]))]
+            return rows or [np.zeros(sum(b.count for b in answers), np.int64)]
+        return [*rows, *parts_of(self.mode.concatenate([self.mode.one(0), *(b.tags for b in answers)]))]
 
     def aggregate(
         self,

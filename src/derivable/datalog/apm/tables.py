@@ -202,22 +202,22 @@ class Tables:
         """What was found, without what the semiring discards."""
         if self.proofs is not None:
             return self.possible(parts)
-        found = self.appended(parts)
-        return found if self.typed is None else self.only(found, self.is_something(found.tags, found.size))
+        appended = self.appended(parts)
+        return appended if self.typed is None else self.only(appended, self.is_something(appended.tags, appended.size))
 
     def possible(self, parts: Sequence[Table]) -> Table:
         """What was found, as many factors everywhere, without products whose factors contradict each other."""
         assert self.proofs is not None
         most = max(len(part.tags) for part in parts)
-        found = []
+        masks = []
         for part in parts:
             if len(part.tags) == 2 and self.proofs.choices:
                 part = self.only(part, self.are_possible(part.tags, part.size))
             tags = part.tags
             while len(tags) < most:
                 tags = *tags, *self.of_proofs("one", (), part.size, [self.proof_type])
-            found.append(replace(part, tags=tags))
-        return self.appended(found)
+            masks.append(replace(part, tags=tags))
+        return self.appended(masks)
 
     def are_possible(self, tags: tuple[Column, ...], size: n.Size) -> Column:
         """Where sets have a proof, or their products."""
@@ -241,8 +241,8 @@ class Tables:
 
     def places(self, rows: Table, known: Table) -> Table:
         """Where rows are among those of a set."""
-        found = self.graph.one(n.Locate, tuple(rows.columns.values()), rows.size, known.columns[0])
-        return Table({0: found}, (), rows.size)
+        numbers = self.graph.one(n.Locate, tuple(rows.columns.values()), rows.size, known.columns[0])
+        return Table({0: numbers}, (), rows.size)
 
     def elements(self, known: Table, like: Table, is_earlier: bool = False) -> Table:
         """The rows of a set, as certain ones, or those that it had before the last insertion."""
@@ -265,17 +265,17 @@ class Tables:
             return self.graph.one(n.Constant, self.host.word(e), column_type(e.type, table.size)), None
         translated = arithmetic.translate(e)
         gives = "mask" if is_condition else "value" if translated.result.valid is TRUE else "both"
-        found = self.device_values(e, translated, table, gives)
-        if found is None:
+        values = self.device_values(e, translated, table, gives)
+        if values is None:
             read = sorted(names(e))
             function = partial(self.host.evaluate, e, read, gives)
             value = column_type(e.type)
             types = {"mask": [MASK], "value": [value], "both": [value, MASK]}
             given = [table.columns[name] for name in read]
-            found = self.call(expr_text(e), function, given, table.size, types[gives], False)
+            values = self.call(expr_text(e), function, given, table.size, types[gives], False)
         if is_condition:
-            return None, found[0]
-        return found[0], found[1] if gives == "both" else None
+            return None, values[0]
+        return values[0], values[1] if gives == "both" else None
 
     def device_values(
         self, e: Expr, translated: arithmetic.Translated, table: Table, gives: str
@@ -299,28 +299,28 @@ class Tables:
         first = values[0] if gives == "mask" else expr.cast(values[0], "float64" if is_float else "int64")
         function = n.Function(expr_text(e), (first, *values[1:]), tuple(used))
         of = None if is_float or gives == "mask" else column_type(e.type)
-        found = self.graph(n.Apply, function, tuple(given), table.size, None, of)
+        components = self.graph(n.Apply, function, tuple(given), table.size, None, of)
         if gives == "mask":
-            return found
-        value = self.graph.one(n.Bits, found[0]) if is_float else found[0]
-        return value, *found[1:]
+            return components
+        value = self.graph.one(n.Bits, components[0]) if is_float else components[0]
+        return value, *components[1:]
 
 
 def _signed(values: tuple[expr.Expr, ...]) -> tuple[expr.Expr, ...]:
     """Expressions whose comparisons of unsigned integers are of words, which have a sign: of fewer than 64 bits all, of
     64 bits those for equality. What else has such integers stays as it is."""
-    found: dict[expr.Expr, expr.Expr] = {}
+    signed: dict[expr.Expr, expr.Expr] = {}
     for node in expr.in_order(values):
         operands = node.operands
         as_words = [_as_word(x) for x in operands]
         if isinstance(node, expr.Apply) and node.operation in _COMPARISONS and None not in as_words:
             is_short = operands[0].dtype != "uint64" or node.operation in _COMPARISONS[:2]
-            found[node] = expr.apply(node.operation, *as_words) if is_short else node
-        elif isinstance(node, expr.Apply) and any(found[x] is not x for x in operands):
-            found[node] = expr.Apply(node.operation, tuple(found[x] for x in operands), node.dtype)
+            signed[node] = expr.apply(node.operation, *as_words) if is_short else node
+        elif isinstance(node, expr.Apply) and any(signed[x] is not x for x in operands):
+            signed[node] = expr.Apply(node.operation, tuple(signed[x] for x in operands), node.dtype)
         else:
-            found[node] = node
-    return tuple(found[value] for value in values)
+            signed[node] = node
+    return tuple(signed[value] for value in values)
 
 
 # Those of equality first.

@@ -50,13 +50,13 @@ def solve(
         watch(0)
 
     state, rounds = recursion.by_rounds(look)
-    found = []
+    columns = []
     for name in relations:
         matrix = recursion.upright(name, state[name])
         rows, lanes = recursion.there(matrix).nonzero(as_tuple=True)
         watch(len(rows))
-        found.append((*recursion.words(name, rows, lanes), *(component[rows, lanes] for component in matrix)))
-    return Found(found, f"matrices of tags, {recursion.shapes}; {rounds:,} rounds")
+        columns.append((*recursion.words(name, rows, lanes), *(component[rows, lanes] for component in matrix)))
+    return Found(columns, f"matrices of tags, {recursion.shapes}; {rounds:,} rounds")
 
 
 class _Tags(Recursion):
@@ -126,16 +126,16 @@ class _Tags(Recursion):
             width = given[0].shape[1]
             entries = (targets[:, None] * width + torch.arange(width, device=self.device)).reshape(-1)
             of = [component.reshape(-1) for component in self.products_of(given, tags)]
-            found = self.arrays.fold(of, entries, rows * width, self.typed.plus, False)
-            parts.append([component.view(rows, width) for component in found])
+            sums = self.arrays.fold(of, entries, rows * width, self.typed.plus, False)
+            parts.append([component.view(rows, width) for component in sums])
         return self.merged(before, [torch.cat(part, 1) for part in zip(*parts)])
 
     def products_of(self, matrix: list[Any], tags: list[Any]) -> list[Any]:
         """Rows [edge, lane] times the tag of each edge; zero where that is discarded."""
         shape = matrix[0].shape
-        found = self.apply("times", shape, matrix, tags)
-        there = self.there(found)
-        return [torch.where(there, x, zero) for x, zero in zip(found, self.zeros(1, 1))]
+        products = self.apply("times", shape, matrix, tags)
+        there = self.there(products)
+        return [torch.where(there, x, zero) for x, zero in zip(products, self.zeros(1, 1))]
 
     def merged(self, matrix: list[Any], other: list[Any]) -> list[Any]:
         return self.apply("plus", matrix[0].shape, matrix, other)

@@ -61,14 +61,14 @@ class Aggregates(Scope, ABC):
         bound = set.intersection(*(bound_in(d, self.owner.typed.relations) for d in disjuncts))
         missing = set(self.group_variables(body, elsewhere)) - bound
         waiting = [leaf for leaf in (_without(leaf, local) for leaf in self.binders) if leaf is not None]
-        found: list[Any] = []
+        bound_names: list[Any] = []
         while missing:
             chosen = [leaf for leaf in waiting if missing & set(variables_of(leaf))]
             waiting = [leaf for leaf in waiting if leaf not in chosen]
-            found += chosen
+            bound_names += chosen
             bound |= missing | bound_in([(leaf, True) for leaf in chosen], self.owner.typed.relations)
             missing = {n for leaf in chosen for n in variables_of(leaf) if n in self.environment} - bound
-        return s.Conjunction((*found, body), span=body.span) if found else body
+        return s.Conjunction((*bound_names, body), span=body.span) if bound_names else body
 
     def group_variables(self, body: Any, elsewhere: set[str]) -> list[str]:
         """Variables of a body that are used elsewhere, in order of writing; named constants are none."""

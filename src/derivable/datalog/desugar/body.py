@@ -124,7 +124,7 @@ class Body(Aggregates):
 
         The fields of a term are what they are, so a wildcard for one of them stays.
         """
-        found: list[r.Literal] = []
+        atoms: list[r.Literal] = []
         for literal in literals:
             if isinstance(literal, r.Atom) and literal.relation in self.terms_of:
                 if literal.terms[0] is None:
@@ -138,8 +138,8 @@ class Body(Aggregates):
                 pairs = zip(literal.outputs, literal.types)
                 outputs = tuple(self.fresh_variable(t, literal.span) if o is None else o for o, t in pairs)
                 literal = replace(literal, outputs=outputs)
-            found.append(literal)
-        return found
+            atoms.append(literal)
+        return atoms
 
     @property
     def terms_of(self) -> dict[str, ValueType]:
@@ -152,25 +152,25 @@ class Body(Aggregates):
         Those that equations define, and terms and fields of each other, follow from the rest. Those of the head that
         nothing binds come from demand, and tell instances apart too.
         """
-        found: dict[str, r.Var] = {}
+        variables: dict[str, r.Var] = {}
         waiting: list[tuple[r.Var | r.Const | None, ...]] = []
         for literal in literals:
             if isinstance(literal, r.Atom) and literal.relation in self.terms_of:
                 waiting.append(literal.terms)
             elif isinstance(literal, r.Atom):
-                found.update((v.name, v) for v in r.variables(literal))
+                variables.update((v.name, v) for v in r.variables(literal))
             elif isinstance(literal, r.Generate) and not literal.negated:
-                found.update((t.name, t) for t in literal.outputs if isinstance(t, r.Var))
-        given = set(found)
+                variables.update((t.name, t) for t in literal.outputs if isinstance(t, r.Var))
+        given = set(variables)
         while waiting:
             follows = (i for i, (e, *fields) in enumerate(waiting) if _given([e], given) or _given(fields, given))
             place = next(follows, None)
             parts = waiting.pop(place or 0)
             if place is None and isinstance(parts[0], r.Var):
-                found[parts[0].name] = parts[0]
+                variables[parts[0].name] = parts[0]
             given |= {part.name for part in parts if isinstance(part, r.Var)}
-        found.update((name, r.Var(name, self.environment[name])) for name in self.demanded(literals, given))
-        return list(found.values())
+        variables.update((name, r.Var(name, self.environment[name])) for name in self.demanded(literals, given))
+        return list(variables.values())
 
     def demanded(self, literals: Sequence[r.Literal], given: set[str]) -> list[str]:
         """The variables of the head that no literal binds, and no equation defines by those that are given."""

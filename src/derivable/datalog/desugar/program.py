@@ -327,8 +327,8 @@ class Desugaring(Constants):
             terms = tuple(instance.values())
             types = tuple(term.type for term in terms)
             body, options, chosen = (
-                self.new_relation(stem, found)
-                for stem, found in (("heads_body", types), ("heads", (*types, USIZE)), ("disjunct", (*types, USIZE)))
+                self.new_relation(stem, columns)
+                for stem, columns in (("heads_body", types), ("heads", (*types, USIZE)), ("disjunct", (*types, USIZE)))
             )
             self.rules.append(r.Clause(body, terms, named if coin is None else (*named, coin), item.span))
             rows = r.Atom(body, terms, item.span)

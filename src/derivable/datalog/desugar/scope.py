@@ -79,13 +79,13 @@ class Scope(Conversion):
         keep_wildcards: bool = True,
         is_positive: bool = True,
     ) -> tuple:
-        found: list[r.Var | r.Const | None] = []
+        terms: list[r.Var | r.Const | None] = []
         for argument, t in zip(arguments, types):
             if isinstance(argument, s.Wildcard):
-                found.append(None if keep_wildcards else self.fresh_variable(t, argument.span))
+                terms.append(None if keep_wildcards else self.fresh_variable(t, argument.span))
                 continue
-            found.append(self.term(argument, t, is_positive))
-        return tuple(found)
+            terms.append(self.term(argument, t, is_positive))
+        return tuple(terms)
 
     def term(self, argument: Any, t: ValueType, is_positive: bool = True) -> r.Var | r.Const:
         """A variable or constant for an expression; any other becomes an equation.
@@ -162,8 +162,8 @@ class Scope(Conversion):
             return self.taken_apart(self.expression(leaf.subject), leaf.pattern)
         if positive:
             arguments = (leaf.subject, *leaf.pattern.arguments)
-            found = self.terms(arguments, (constructor.type, *constructor.fields))
-            return [r.Atom(constructor.relation, found, leaf.span)]
+            term_patterns = self.terms(arguments, (constructor.type, *constructor.fields))
+            return [r.Atom(constructor.relation, term_patterns, leaf.span)]
         test = self.has_form(self.expression(leaf.subject), leaf.pattern, elsewhere, {})
         return [r.Filter(r.Apply("!", (test,), BOOL), leaf.span)]
 
@@ -202,10 +202,10 @@ class Scope(Conversion):
         has_functor = r.Apply(f"is {constructor.name}", (term,), BOOL)
         if not tests:
             return has_functor
-        found = tests.pop()
+        condition = tests.pop()
         while tests:
-            found = r.Apply("if", (tests.pop(), found, NO), BOOL)
-        return r.Apply("if", (has_functor, found, NO), BOOL)
+            condition = r.Apply("if", (tests.pop(), condition, NO), BOOL)
+        return r.Apply("if", (has_functor, condition, NO), BOOL)
 
     def is_open(self, pattern: s.Atom, elsewhere: set[str]) -> bool:
         """Whether a pattern has wildcards, or variables that occur nowhere else."""

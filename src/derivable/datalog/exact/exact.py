@@ -60,7 +60,7 @@ class Grounding:
 
     def nodes_of(self, ram: Ram, outputs: Mapping[str, Sequence[Any]]) -> np.ndarray:
         """Node of each output tuple, concatenated in order; FALSE for what cannot be derived."""
-        found = []
+        nodes = []
         for name, tuples in outputs.items():
             known_relation(ram, name, f"unknown output relation `{name}`")
             table = self.tables[name]
@@ -70,8 +70,8 @@ class Grounding:
             columns = tuple_columns(ram.relations[name], rows, self.facts.symbols)
             ids = table.find(columns, len(rows))
             assert table.tags is not None
-            found.append(np.where(ids < 0, FALSE, table.tags[: max(table.size, 1)][np.maximum(ids, 0)]))
-        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+            nodes.append(np.where(ids < 0, FALSE, table.tags[: max(table.size, 1)][np.maximum(ids, 0)]))
+        return np.concatenate(nodes) if nodes else np.empty(0, dtype=np.int64)
 
 
 def ground_facts(
@@ -264,13 +264,13 @@ def _derived_circuits(
 ) -> tuple[tuple[Derived, Circuit], ...]:
     """The derived facts that a circuit mentions, or one of their own circuits, and these, which do not mention the
     `num_extra` indicators."""
-    found: list[tuple[Derived, Circuit]] = []
+    circuits: list[tuple[Derived, Circuit]] = []
     mentioned = _mentioned(circuit)
     for facts in reversed(grounding.derived):
         if np.isin(facts.variables, mentioned).any():
-            found.append((facts, circuit_of(grounding, facts.nodes, deadline, num_extra=num_extra)))
-            mentioned = np.union1d(mentioned, _mentioned(found[-1][1]))
-    return tuple(reversed(found))
+            circuits.append((facts, circuit_of(grounding, facts.nodes, deadline, num_extra=num_extra)))
+            mentioned = np.union1d(mentioned, _mentioned(circuits[-1][1]))
+    return tuple(reversed(circuits))
 
 
 def _mentioned(circuit: Circuit) -> np.ndarray:
@@ -515,12 +515,12 @@ class Compiled:
         if self.num_indicators:
             posteriors, possible, _ = posteriors_of(self.circuit, *self._weights(given), self.num_indicators)
             return posteriors[self.roots], possible[self.roots], 0.0
-        found = self.probabilities(given)
-        possible = found != 0.0
+        probabilities = self.probabilities(given)
+        possible = probabilities != 0.0
         if not possible.all():
             weights, negative = self._weights(given)
             possible |= np.asarray(self.circuit.evaluate(weights > 0, negative > 0, "boolean"))[self.roots]
-        return found, possible, 0.0
+        return probabilities, possible, 0.0
 
     def _weights(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
         weights, ones = np.asarray(given, dtype=np.float64), np.ones(self.num_indicators)

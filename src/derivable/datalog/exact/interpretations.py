@@ -131,7 +131,7 @@ class Interpretations:
             )
 
     def compiled(self, deadline: Deadline) -> list[Observations]:
-        found = []
+        observations = []
         for shape in self._shapes.values():
             num_facts, num_items = len(shape.groups), len(shape.graph.roots) // 2
             groups = [
@@ -139,8 +139,8 @@ class Interpretations:
             ]
             form = with_indicators(shape.graph, 0, num_facts)
             circuit = compiled_form(form, num_facts + num_items, groups, deadline, " and the interpretations")
-            found.append(_joined(circuit, shape))
-        return found
+            observations.append(_joined(circuit, shape))
+        return observations
 
 
 def _joined(circuit: Circuit, shape: _Shape) -> Observations:

@@ -112,12 +112,12 @@ def _depends_on_facts(ram: m.Ram) -> bool:
     An aggregate may choose by probabilities or draw samples.
     """
     key = "depends on facts"
-    found = ram.plans.get(key)
-    if found is None:
+    depends = ram.plans.get(key)
+    if depends is None:
         programs = [ram, *([] if ram.demand is None else [ram.demand])]
         rules = [rule for one in programs for stratum in one.strata for rule in (*stratum.full, *stratum.loop)]
-        found = ram.plans[key] = all(isinstance(rule, m.Store) and _is_standard(rule.query) for rule in rules)
-    return found
+        depends = ram.plans[key] = all(isinstance(rule, m.Store) and _is_standard(rule.query) for rule in rules)
+    return depends
 
 
 def _is_standard(query: m.Project) -> bool:

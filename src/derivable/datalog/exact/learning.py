@@ -41,7 +41,7 @@ class Space:
     ) -> tuple[Space, list[np.ndarray]]:
         """The parameters of facts, of which these are tied, and for each of them the parameter [variable], -1 for
         none."""
-        found: dict[tuple[int, ...], tuple[int | None, float]] = {}
+        space_of: dict[tuple[int, ...], tuple[int | None, float]] = {}
         numbers = []
         total = len(starts)
         for facts, some in zip(random, tied):
@@ -55,18 +55,18 @@ class Space:
                     continue
                 key = tuple(sorted({*number[tuned].tolist()}))
                 rest = [variable for variable in group.tolist() if variable in nothing]
-                if key not in found:
+                if key not in space_of:
                     fixed = sum(facts.probabilities[v] for v in group if number[v] < 0 and v not in nothing)
-                    found[key] = (total if rest else None, 1.0 - fixed)
+                    space_of[key] = (total if rest else None, 1.0 - fixed)
                     total += bool(rest)
-                slack = found[key][0]
+                slack = space_of[key][0]
                 if rest and slack is not None:
                     number[rest] = slack
             numbers.append(number)
         values = np.array([np.nan if start is None else start for start in starts] + [0.0] * (total - len(starts)))
         choices = []
         is_share = np.zeros(total, bool)
-        for key, (slack, mass) in found.items():
+        for key, (slack, mass) in space_of.items():
             members = np.array([*key, *(() if slack is None else (slack,))])
             is_share[members] = True
             if slack is not None:
@@ -155,15 +155,15 @@ def climb(
     is_converged = False
     while True:
         deadline.remaining()
-        found = uses(data, values)
-        curve.append(found.log_likelihood + log_prior(values, prior))
+        uses_now = uses(data, values)
+        curve.append(uses_now.log_likelihood + log_prior(values, prior))
         if curve[-1] > best[0]:
-            best = curve[-1], values, found.log_likelihood
+            best = curve[-1], values, uses_now.log_likelihood
         is_converged = len(curve) > 1 and abs(curve[-1] - curve[-2]) <= tolerance
         if is_converged or len(curve) > steps:
             return Learned(best[1], best[2], curve, is_converged)
-        advance(1, f"log-likelihood {found.log_likelihood:.6g}")
-        values = step(values, found)
+        advance(1, f"log-likelihood {uses_now.log_likelihood:.6g}")
+        values = step(values, uses_now)
 
 
 def log_prior(values: np.ndarray, prior: np.ndarray) -> float:
@@ -175,8 +175,8 @@ def log_prior(values: np.ndarray, prior: np.ndarray) -> float:
 def maximised(space: Space, prior: np.ndarray) -> Step:
     """The step of expectation maximisation: relative frequencies."""
 
-    def step(values: np.ndarray, found: Uses) -> np.ndarray:
-        holds, fails = found.holds + prior[0], found.fails + prior[1]
+    def step(values: np.ndarray, seen: Uses) -> np.ndarray:
+        holds, fails = seen.holds + prior[0], seen.fails + prior[1]
         total = holds + fails
         after = np.where(space.is_share | (total <= 0), values, holds / np.where(total > 0, total, 1.0))
         for members, mass in space.choices:
@@ -193,10 +193,10 @@ def ascent(space: Space, prior: np.ndarray, rate: float, num_examples: int) -> S
     first, second = np.zeros(len(space.starts)), np.zeros(len(space.starts))
     number = 0
 
-    def step(values: np.ndarray, found: Uses) -> np.ndarray:
+    def step(values: np.ndarray, seen: Uses) -> np.ndarray:
         nonlocal number
         number += 1
-        holds, fails = found.holds + prior[0], found.fails + prior[1]
+        holds, fails = seen.holds + prior[0], seen.fails + prior[1]
         gradient = holds * (1.0 - values) - fails * values
         for members, mass in space.choices:
             gradient[members] = holds[members] - values[members] / mass * holds[members].sum()

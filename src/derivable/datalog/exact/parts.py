@@ -99,9 +99,9 @@ def _mates(slots: np.ndarray, group_of: np.ndarray) -> np.ndarray:
 
 def numbered_groups(part: np.ndarray, group: np.ndarray) -> np.ndarray:
     """[slot] groups by numbers within their parts, which ascend; -1 stays."""
-    found = np.full(len(group), -1, np.int64)
+    numbers = np.full(len(group), -1, np.int64)
     some = np.flatnonzero(group >= 0)
     if len(some):
         distinct, where = np.unique(np.stack([part[some], group[some]], axis=1), axis=0, return_inverse=True)
-        found[some] = where.reshape(-1) - np.searchsorted(distinct[:, 0], part[some])
-    return found
+        numbers[some] = where.reshape(-1) - np.searchsorted(distinct[:, 0], part[some])
+    return numbers

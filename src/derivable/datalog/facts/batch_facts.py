@@ -176,10 +176,10 @@ def _add_choices(relation: Relation, facts: BatchFacts, variables: np.ndarray, s
 def lifted(base: FactStore, own: frozenset[str], batch: int) -> dict[str, FactColumns]:
     """The facts of a program, and those given for all samples, for a batch: relations that depend on the sample have
     them once for each sample."""
-    found: dict[str, FactColumns] = {}
+    by_relation: dict[str, FactColumns] = {}
     for name, facts in base.relations.items():
         if name not in own:
-            found[name] = facts
+            by_relation[name] = facts
             continue
         made = FactColumns()
         for columns, variables in zip(facts.columns, facts.variables):
@@ -187,6 +187,6 @@ def lifted(base: FactStore, own: frozenset[str], batch: int) -> dict[str, FactCo
             sample = np.repeat(np.arange(batch), count)
             tiled = [np.tile(column, batch) for column in columns]
             made.append([sample, *tiled], np.tile(variables, batch))
-        found[name] = made
-    found[SAMPLES] = FactColumns([[np.arange(batch)]], [np.full(batch, -1, np.int64)])
-    return found
+        by_relation[name] = made
+    by_relation[SAMPLES] = FactColumns([[np.arange(batch)]], [np.full(batch, -1, np.int64)])
+    return by_relation

@@ -26,12 +26,12 @@ def places_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list
     Raises ValueError if the names fit the declaration in part: to take columns in order could swap them.
     """
     for spelled in (str, _spelling):
-        found = [spelled(name) for name in names]
+        spellings = [spelled(name) for name in names]
         wanted = [spelled(name) for name in declared if name is not None]
-        if found == wanted:
-            return list(range(len(found)))
-        if len(set(found)) == len(found) and sorted(found) == sorted(wanted):
-            return [found.index(name) for name in wanted]
+        if spellings == wanted:
+            return list(range(len(spellings)))
+        if len(set(spellings)) == len(spellings) and sorted(spellings) == sorted(wanted):
+            return [spellings.index(name) for name in wanted]
     if are_like(names, declared) and len(names) == len(declared):
         raise ValueError("the names fit the declaration in part")
     return None

@@ -42,9 +42,9 @@ def files_in(directory: str | os.PathLike, names: Iterable[str]) -> dict[str, Pa
         else:
             paths[stem] = path
     if not paths:
-        found = f"; it has {', '.join(others[:5])}" if others else ""
+        others_there = f"; it has {', '.join(others[:5])}" if others else ""
         raise ParseError(
-            f"no file is named after a relation of the program{found}",
+            f"no file is named after a relation of the program{others_there}",
             source=os.fspath(folder),
             hint=f"the relations are {', '.join(known)}; name a file RELATION.csv, RELATION.facts or RELATION.txt",
         )

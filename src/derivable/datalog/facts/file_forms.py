@@ -103,9 +103,9 @@ class Target:
         named = len(names) == len(self.types) + 1 and any(n.strip() in TAG_NAMES for n in names)
         return replace(self, form=replace(self.form, has_probability=named))
 
-    def width_error(self, found: int) -> str:
+    def width_error(self, width: int) -> str:
         wanted = len(self.types)
-        shown = f"{found} column{'s' if found != 1 else ''}"
+        shown = f"{width} column{'s' if width != 1 else ''}"
         if self.form.has_probability is None:
             return f"{shown}; `{self.name}` has {wanted} (or {wanted + 1}, the first one the probability)"
         return f"{shown}; `{self.name}` needs {wanted + self.form.has_probability}"
@@ -115,9 +115,9 @@ class Target:
         name = self.column_names[place] if place < len(self.column_names) else None
         return f"column {place + 1} ({name})" if name else f"column {place + 1}"
 
-    def has_width(self, found: int) -> bool:
+    def has_width(self, width: int) -> bool:
         extra = (0, 1) if self.form.has_probability is None else (int(self.form.has_probability),)
-        return found - len(self.types) in extra
+        return width - len(self.types) in extra
 
 
 def separation(ending: str, form: FileForm) -> tuple[str, bool]:

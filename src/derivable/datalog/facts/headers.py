@@ -80,10 +80,10 @@ class FileText:
         field = re.compile(rf' *("(?:[^"]|"")*"|{plain}){plain}' if self.is_csv else f"({plain})")
         rows, row, at = [], [], 0
         while at < len(text) and len(rows) < _ROWS:
-            found = field.match(text, at)
-            assert found is not None
-            row.append(found[1])
-            at = found.end()
+            match = field.match(text, at)
+            assert match is not None
+            row.append(match[1])
+            at = match.end()
             if text[at : at + 1] != self.delimiter:
                 rows.append(row)
                 row = []
@@ -114,9 +114,9 @@ def is_header(names: Sequence[str], target: Target, file: FileText, text: str = 
     declared = [n for n in target.column_names if n is not None]
     if len(declared) != len(target.types):
         declared = []
-    found = [n.strip() for n in names]
+    titles = [n.strip() for n in names]
     # A column with the probabilities has a name of its own.
-    others = [n for n in found if n not in TAG_NAMES or n in declared]
+    others = [n for n in titles if n not in TAG_NAMES or n in declared]
     if declared and set(declared) == set(others):
         return True
     # A text of one letter may be a value that happens to be called like a column.
@@ -133,21 +133,21 @@ def is_header(names: Sequence[str], target: Target, file: FileText, text: str = 
             hint = f"to leave out the other columns, say `@file(path, header=true, fields={fields})`, or in Python"
             hint += f" `dv.datalog.FactFile(path, fields={fields})`"
         raise file_error(
-            f"the first line seems to be a header with the names {listed(found)}, and `{target.name}` has the columns"
+            f"the first line seems to be a header with the names {listed(titles)}, and `{target.name}` has the columns"
             f" {listed(declared)}",
             target,
             text,
             line,
             hint=hint,
         )
-    if not target.has_width(len(found)):
+    if not target.has_width(len(titles)):
         return False
-    if all(map(str.isidentifier, found)) and _is_above_facts(found, target, file, bool(declared)):
+    if all(map(str.isidentifier, titles)) and _is_above_facts(titles, target, file, bool(declared)):
         return True
-    if _is_probable(found, target, file):
+    if _is_probable(titles, target, file):
         names_of_columns = f", and `{target.name}` has the columns {listed(declared)}" if declared else ""
         raise file_error(
-            f"the first line, {listed(found)}, seems to be a header: no line below is like it{names_of_columns}",
+            f"the first line, {listed(titles)}, seems to be a header: no line below is like it{names_of_columns}",
             target,
             text,
             line,
@@ -163,11 +163,11 @@ def is_name(word: str, t: ValueType) -> bool:
     return _NAME.fullmatch(word) is not None and word.lower() not in MISSING and not _may_be(word, t)
 
 
-def _is_above_facts(found: list[str], target: Target, file: FileText, is_declared: bool) -> bool:
+def _is_above_facts(fields: list[str], target: Target, file: FileText, is_declared: bool) -> bool:
     """Whether names, which are not those of the declaration, cannot be a fact."""
     types: list[ValueType | None] = list(target.types)
-    if len(found) > len(types):
-        if any(name in TAG_NAMES for name in found):
+    if len(fields) > len(types):
+        if any(name in TAG_NAMES for name in fields):
             return True
         types.insert(0, None)
     if file.is_csv and not any('"' in field for field in file.lines[0]):
@@ -175,7 +175,7 @@ def _is_above_facts(found: list[str], target: Target, file: FileText, is_declare
             return True
         if _are_quoted(file.below, types, file.is_marked):
             return True
-    others = [name for name, t in zip(found, types) if t is None or not _may_be(name, t)]
+    others = [name for name, t in zip(fields, types) if t is None or not _may_be(name, t)]
     number = sum(t is None or t.family != "text" for t in types)
     return bool(others) and len(others) == number and not is_declared and not any(n.lower() in MISSING for n in others)
 
@@ -235,13 +235,13 @@ def _is_probable(words: list[str], target: Target, file: FileText) -> bool:
     return len(rows) > _FEW_ROWS and all(any(seen[value] > 1 for value in row) for row in rows)
 
 
-def _are_numbered(found: list[str], file: FileText) -> bool:
+def _are_numbered(fields: list[str], file: FileText) -> bool:
     """Whether names are one word with the numbers from 0 or 1, which is nowhere below."""
-    parts = [_NUMBERED.fullmatch(name) for name in found]
+    parts = [_NUMBERED.fullmatch(name) for name in fields]
     words = {part[1] for part in parts if part is not None}
     numbers = [int(part[2]) for part in parts if part is not None]
     start = min(numbers, default=0)
-    is_series = len(words) == 1 and start <= 1 and numbers == list(range(start, start + len(found)))
+    is_series = len(words) == 1 and start <= 1 and numbers == list(range(start, start + len(fields)))
     return is_series and not file.has_again([*words])
 
 

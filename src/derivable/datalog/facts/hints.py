@@ -35,10 +35,10 @@ def hints_from(facts: Mapping[str, Any], relations: Mapping[str, Relation]) -> d
     does not declare. Facts of another number of columns say nothing: what is wrong with them is said when they load."""
     hints: dict[str, tuple[str, ...]] = {}
     for name, given in facts.items():
-        found = _of_facts(given, relations[name])
+        kinds = _of_facts(given, relations[name])
         # What is written `rel s = {}` has as many columns as its facts.
-        if found is not None and (len(found) == len(relations[name].types) or relations[name].is_emptied):
-            hints[name] = found
+        if kinds is not None and (len(kinds) == len(relations[name].types) or relations[name].is_emptied):
+            hints[name] = kinds
     return hints
 
 
@@ -48,11 +48,11 @@ def _of_facts(given: Any, relation: Relation) -> tuple[str, ...] | None:
 
         return types_in(given, relation.name, relation.types)
     if isinstance(given, Columns):
-        found = [(str(label), _of_column(array)) for label, array in zip(given.names, given.arrays)]
-        if len(found) == len(relation.types) + 1:
-            tagged = [i for i, (label, _) in enumerate(found) if label in TAG_NAMES]
-            del found[tagged[-1] if tagged else -1]
-        return tuple(hint for _, hint in found)
+        hints = [(str(label), _of_column(array)) for label, array in zip(given.names, given.arrays)]
+        if len(hints) == len(relation.types) + 1:
+            tagged = [i for i, (label, _) in enumerate(hints) if label in TAG_NAMES]
+            del hints[tagged[-1] if tagged else -1]
+        return tuple(hint for _, hint in hints)
     if isinstance(given, Elsewhere):
         width = given.tensor.shape[1] if given.tensor.ndim == 2 else 1
         return (

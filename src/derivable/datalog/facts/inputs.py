@@ -141,13 +141,13 @@ def taken(facts: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
     `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths,
     UnsupportedError for a tensor on another device in a run on the CPU.
     """
-    found = {name: _taken(name, given) for name, given in facts.items()}
+    columns = {name: _taken(name, given) for name, given in facts.items()}
     if device is not None:
-        return found
-    for name, given in found.items():
+        return columns
+    for name, given in columns.items():
         if isinstance(given, Elsewhere):
             check_on_cpu(given.tensor, f"the tensor of facts for `{name}`", "run there: `device=x.device`")
-    return on_host(found)
+    return on_host(columns)
 
 
 def on_host(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,8 +223,8 @@ def _entries(name: str, given: Any) -> Columns:
     """A sparse tensor as facts: a row for each entry, its indices, with its value as the tag."""
     if tensors.is_relation(given) and given.tags is None:
         return Columns(tuple(range(len(given.columns))), given.columns)
-    found = tensors.coordinates(given, name=name)
-    return Columns(tuple(range(found.order)), tuple(found.indices), found.values, found.num_entries, True)
+    entries = tensors.coordinates(given, name=name)
+    return Columns(tuple(range(entries.order)), tuple(entries.indices), entries.values, entries.num_entries, True)
 
 
 def _is_column(given: Any) -> bool:
@@ -328,13 +328,13 @@ def _tensors(column: Any) -> np.ndarray:
     while _is_list(inner):
         inner = inner.value_type
     is_plain = arrow.types.is_integer(inner) or arrow.types.is_floating(inner) or arrow.types.is_boolean(inner)
-    found = np.empty(len(column), object)
+    tensors_of_rows = np.empty(len(column), object)
     for row, value in enumerate(column.to_pylist()):
         try:
-            found[row] = np.array(value, inner.to_pandas_dtype()) if is_plain else value
+            tensors_of_rows[row] = np.array(value, inner.to_pandas_dtype()) if is_plain else value
         except (TypeError, ValueError):
-            found[row] = value
-    return found
+            tensors_of_rows[row] = value
+    return tensors_of_rows
 
 
 def _real(name: str, label: Any, column: Any) -> np.ndarray:

@@ -70,11 +70,11 @@ class FactStore:
 
     def more(self, others: FactStore) -> dict[str, FactColumns]:
         """The facts of each relation here and there."""
-        found = dict(self.relations)
+        relations = dict(self.relations)
         for name, facts in others.relations.items():
-            known = found.get(name, FactColumns())
-            found[name] = FactColumns.of([*known.parts, *facts.parts])
-        return found
+            known = relations.get(name, FactColumns())
+            relations[name] = FactColumns.of([*known.parts, *facts.parts])
+        return relations
 
     def add(self, name: str, columns: list[np.ndarray], variables: np.ndarray | None = None, count: int = 1) -> None:
         """Add facts of a relation; without variables they are certain, and `count` of them if they have no columns."""

@@ -26,11 +26,11 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
     for c, (values, t) in enumerate(zip(columns, relation.types)):
         try:
             if isinstance(values, Texts):
-                found = column_words(values.texts, t, symbols)
-                if values.places is not None and int(found.max(initial=0)) <= _LARGEST_SHORT:
+                column = column_words(values.texts, t, symbols)
+                if values.places is not None and int(column.max(initial=0)) <= _LARGEST_SHORT:
                     # Half the memory that is written for the first time.
-                    found = found.astype(np.int32)
-                words.append(found if values.places is None else found[values.places])
+                    column = column.astype(np.int32)
+                words.append(column if values.places is None else column[values.places])
             else:
                 words.append(column_words(values, t, symbols))
         except Unfit as unfit:

@@ -82,14 +82,14 @@ def _kind(annotation: Any, what: str, generics: dict[str, str]) -> Kind:
         return _KINDS[str(annotation)]
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     name = name.strip("'\"")
-    found = _KINDS.get(name.rpartition(".")[2])
-    if found is None:
+    kind = _KINDS.get(name.rpartition(".")[2])
+    if kind is None:
         shown = "no annotation" if annotation is inspect.Parameter.empty else f"the annotation {annotation!r}"
         raise DomainError(
             f"{what} has {shown}",
             hint=f"int, float, str, bool, np.float32, ..., or the name of one of {', '.join(TYPES)}",
         )
-    return found
+    return kind
 
 
 def _without_none(annotation: Any) -> Any:

@@ -57,11 +57,11 @@ class ForeignFunction:
         columns = [show_column(words, t, symbols) for words, t in zip(given, types)]
         count = len(given[0]) if given else 1
         if self.form == "columns":
-            found = self._called(columns)
-            if np.shape(found) != (count,):
-                message = f"the function ${self.name} gives shape {np.shape(found)} for {count} rows"
+            results = self._called(columns)
+            if np.shape(results) != (count,):
+                message = f"the function ${self.name} gives shape {np.shape(results)} for {count} rows"
                 raise ForeignError(message, f"${self.name}")
-            values = np.asarray(found).tolist()
+            values = np.asarray(results).tolist()
         else:
             look = symbols.expect if result.family == "text" else None
             values = self._values([column.tolist() for column in columns], count, look)

@@ -35,20 +35,20 @@ def siphash(
 
 
 def _rows_hashes(rows: list[bytes]) -> np.ndarray:
-    found = np.empty(len(rows), np.uint64)
+    hashes = np.empty(len(rows), np.uint64)
     lengths = np.array([len(row) for row in rows])
     for length in np.unique(lengths).tolist():
         chosen = np.flatnonzero(lengths == length)
         # The last word has what is left of the bytes, and the length in its highest byte.
         padding = bytes(-(length + 1) % 8) + bytes([length % 256])
         words = np.frombuffer(b"".join(rows[i] + padding for i in chosen.tolist()), "<u8")
-        found[chosen] = _hashes(words.reshape(len(chosen), -1))
-    return found
+        hashes[chosen] = _hashes(words.reshape(len(chosen), -1))
+    return hashes
 
 
 def _terms(column: np.ndarray, constructors: Mapping[str, Constructor]) -> list[bytes]:
     """A term is the text `entity` and the hash of its functor and fields, which are hashed by height."""
-    found: dict[Entity, bytes] = {}
+    hash_of: dict[Entity, bytes] = {}
     levels: dict[int, list[Entity]] = {}
     for term in subterms(column.tolist()):
         levels.setdefault(term.height, []).append(term)
@@ -57,11 +57,11 @@ def _terms(column: np.ndarray, constructors: Mapping[str, Constructor]) -> list[
         for term in levels[level]:
             parts = [term.functor.encode() + b"\xff"]
             for field, t in zip(term.fields, constructors[term.functor].fields):
-                parts.append(found[field] if t.family == "entity" else _parts(np.array([field], t.dtype), t, {})[0])
+                parts.append(hash_of[field] if t.family == "entity" else _parts(np.array([field], t.dtype), t, {})[0])
             rows.append(b"".join(parts))
         for term, number in zip(levels[level], _rows_hashes(rows).tolist()):
-            found[term] = b"entity\xff" + struct.pack("<Q", number)
-    return [found[term] for term in column.tolist()]
+            hash_of[term] = b"entity\xff" + struct.pack("<Q", number)
+    return [hash_of[term] for term in column.tolist()]
 
 
 def _parts(column: np.ndarray, t: ValueType, constructors: Mapping[str, Constructor]) -> list[bytes]:

@@ -67,8 +67,8 @@ def _shifted(shift: Callable[..., Any]) -> Callable[..., Any]:
 
     def shifted(x: np.ndarray, places: np.ndarray) -> np.ndarray:
         width = 8 * x.dtype.itemsize
-        found = shift(x, np.minimum(places, width - 1).astype(x.dtype))
-        return found if shift is np.right_shift and x.dtype.kind == "i" else np.where(places < width, found, 0)
+        words = shift(x, np.minimum(places, width - 1).astype(x.dtype))
+        return words if shift is np.right_shift and x.dtype.kind == "i" else np.where(places < width, words, 0)
 
     return shifted
 

@@ -59,9 +59,9 @@ def _through(a: Any, b: int) -> Duration | None:
 
 
 def _duration(value: Any) -> Duration:
-    found = Duration.of(value)
-    assert found is not None
-    return found
+    duration = Duration.of(value)
+    assert duration is not None
+    return duration
 
 
 _NONE = Signature((), ())
@@ -71,8 +71,8 @@ _TENSORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operat
 
 def _ordered(or_equal: bool, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> Computed:
     places = symbols.duration_ranks(np.concatenate([a, b]))
-    found = places[: len(a)] <= places[len(a) :] if or_equal else places[: len(a)] < places[len(a) :]
-    return found.astype(np.int64), None
+    result = places[: len(a)] <= places[len(a) :] if or_equal else places[: len(a)] < places[len(a) :]
+    return result.astype(np.int64), None
 
 
 def number_of_tensor(target: ValueType, symbols: SymbolTable, a: np.ndarray) -> Computed:

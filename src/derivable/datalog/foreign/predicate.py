@@ -106,22 +106,22 @@ class ForeignPredicate:
         symbols: SymbolTable,
     ) -> Answers:
         """Answers as words; `counts` are those of each row of inputs."""
-        found: list[np.ndarray | None] = []
+        words_of: list[np.ndarray | None] = []
         valid = np.ones(len(rows), bool)
         for place, t in enumerate(results):
             if t is None:
-                found.append(None)
+                words_of.append(None)
                 continue
             what = f"predicate {self.name} gives as output {place + 1}"
             words, fine = result_words(self.name, what, [row[place] for row in rows], t, symbols)
-            found.append(words)
+            words_of.append(words)
             valid &= fine
         probabilities = np.array(tags, np.float64) if self.is_tagged else None
         if not valid.all():
             counts = np.bincount(np.repeat(np.arange(len(counts)), counts)[valid], minlength=len(counts))
-            found = [None if words is None else words[valid] for words in found]
+            words_of = [None if words is None else words[valid] for words in words_of]
             probabilities = None if probabilities is None else probabilities[valid]
-        return Answers(offsets_of(counts), found, probabilities)
+        return Answers(offsets_of(counts), words_of, probabilities)
 
     def _calls(self, inputs: list[tuple]) -> Iterator[Callable[[], Iterable[Any]]]:
         """For each row of inputs what gives its rows."""
@@ -132,20 +132,20 @@ class ForeignPredicate:
         for start in range(0, len(inputs), size):
             part = inputs[start : start + size]
             try:
-                found = list(self.call(part))
+                results = list(self.call(part))
             except self.drops:
-                found = [()] * len(part)
+                results = [()] * len(part)
             except DerivableError:
                 raise
             except Exception as error:
                 raise failure(self.name, part[0], error) from error
-            if len(found) != len(part):
+            if len(results) != len(part):
                 raise ForeignError(
-                    f"the predicate {self.name} gives {len(found)} lists of rows for {len(part)} inputs",
+                    f"the predicate {self.name} gives {len(results)} lists of rows for {len(part)} inputs",
                     self.name,
                     hint="return one list for each tuple of the list that it takes",
                 )
-            yield from (partial(iter, one) for one in found)
+            yield from (partial(iter, one) for one in results)
 
     def _ask(self, inputs: tuple, call: Callable[[], Iterable[Any]]) -> Iterator[tuple[float, tuple]]:
         """(tag, row) of each answer to a row of inputs."""

@@ -16,10 +16,10 @@ def traced_scalar(call: Callable[..., Any], name: str) -> Callable[..., Optional
     """What `ForeignFunction.scalar` is of a function that can be traced; a NaN is no value."""
 
     def scalar(dtype: Dtype, *operands: Optional) -> Optional:
-        found = expr.trace(call, [operand.value.dtype for operand in operands])
-        if len(found) != 1:
-            raise TypeMismatchError(f"the function ${name} returns {len(found)} values, not one")
-        result = expr.saturating_cast(found[0], dtype)
+        traced = expr.trace(call, [operand.value.dtype for operand in operands])
+        if len(traced) != 1:
+            raise TypeMismatchError(f"the function ${name} returns {len(traced)} values, not one")
+        result = expr.saturating_cast(traced[0], dtype)
         arguments = {Argument(k, o.value.dtype, ""): o.value for k, o in enumerate(operands)}
         named = {node: arguments[Argument(node.index, node.dtype, "")] for node in _arguments(result)}
         value = substitute([result], named)[0]

@@ -59,14 +59,14 @@ def function(
     title = _title_of(call, name, "function")
     if columns and traced:
         raise DomainError(f"the function ${title} takes columns or is traced, not both")
-    found = signature_of(call, f"${title}")
-    if not found.parameters and found.rest is None:
+    signature = signature_of(call, f"${title}")
+    if not signature.parameters and signature.rest is None:
         raise DomainError(f"the function ${title} has no parameters", hint="write its value in the program")
     form, scalar = (
         "traced" if traced else "columns" if columns else "values",
         traced_scalar(call, title) if traced else None,
     )
-    made = ForeignFunction(title, found, call, form, scalar, _exceptions(drops, f"the function ${title}"))
+    made = ForeignFunction(title, signature, call, form, scalar, _exceptions(drops, f"the function ${title}"))
     FUNCTIONS.add(title, made)
     return call
 
@@ -116,24 +116,24 @@ def predicate(
     if outputs is None:
         outputs, is_tagged = _yielded(call, title)
         tagged = is_tagged if tagged is None else tagged
-    found = signature_of(call, f"the predicate {title}", tuple(outputs))
-    if found.optional or found.rest is not None:
+    signature = signature_of(call, f"the predicate {title}", tuple(outputs))
+    if signature.optional or signature.rest is not None:
         raise DomainError(
             f"the predicate {title} has parameters that may be left out",
             hint="its arguments are inputs, then outputs: register one predicate for each number of inputs",
         )
     drops = _exceptions(drops, f"the predicate {title}")
-    PREDICATES.add(title, ForeignPredicate(title, found, call, bool(tagged), None, drops))
+    PREDICATES.add(title, ForeignPredicate(title, signature, call, bool(tagged), None, drops))
     return call
 
 
 def _yielded(call: Callable[..., Any], title: str) -> tuple[Sequence[Any], bool]:
     """(annotations of the outputs, whether there are tags) from the annotation of what a generator returns."""
     try:
-        found = typing.get_type_hints(call).get("return")
+        result = typing.get_type_hints(call).get("return")
     except (NameError, TypeError, SyntaxError):
-        found = None
-    inner = typing.get_args(found)
+        result = None
+    inner = typing.get_args(result)
     if not inner:
         raise DomainError(
             f"the predicate {title} does not say what it yields",
@@ -158,7 +158,7 @@ def _title_of(call: Callable[..., Any], name: str | None, what: str) -> str:
 
 def _exceptions(given: Any, what: str) -> tuple[type[Exception], ...]:
     """The exceptions of a decorator's `drops`. Raises DomainError for anything else."""
-    found = given if isinstance(given, tuple) else (given,)
-    if not all(isinstance(one, type) and issubclass(one, Exception) for one in found):
+    types = given if isinstance(given, tuple) else (given,)
+    if not all(isinstance(one, type) and issubclass(one, Exception) for one in types):
         raise DomainError(f"`drops` of {what} are exceptions, not {given!r}", hint="as in drops=ValueError")
-    return found
+    return types

@@ -144,7 +144,7 @@ class Plan:
 
 
 def first_free_loop(plan: Plan) -> int:
-    """The first step from which on no loop binds what is written; the number of steps without one.
+    """The first step after the last loop that binds an output; len(steps) if there is none.
 
     Only without tags: those of all rows are added up.
     """

@@ -269,7 +269,7 @@ class Machine:
         return kernel
 
     def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
-        """Whether a kernel is to be had by now, for what it would have saved: it is compiled for many rows alone."""
+        """Whether to use a kernel now: it is compiled, or the rows that it would have run justify compiling it."""
         function: Packed = kernel.function
         if function.is_linked:
             return True

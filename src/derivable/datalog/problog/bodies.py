@@ -119,9 +119,9 @@ class Bodies:
         return len(kinds) > 1 and all(kind in kinds for kind in NUMERIC)
 
     def with_extra(self, e: s.Expression) -> Formulas:
-        found, self.extra = [*self.extra, e], []
+        formulas, self.extra = [*self.extra, e], []
         self.views = {}
-        return found
+        return formulas
 
     # Goals
 
@@ -134,11 +134,11 @@ class Bodies:
         span = goal.span
         match goal:
             case g.And(goals=goals):
-                found: Formulas = []
+                formulas_of: Formulas = []
                 for inside in goals:
-                    formulas, bound = self.goals(inside, bound, (*before, *found))
-                    found += formulas
-                return found, bound
+                    formulas, bound = self.goals(inside, bound, (*before, *formulas_of))
+                    formulas_of += formulas
+                return formulas_of, bound
             case g.Or(goals=goals):
                 ways = tuple(conjunction(self.goals(inside, bound, before)[0], span) for inside in goals)
                 self.has_choice = self.has_choice or len(ways) > 1
@@ -173,7 +173,7 @@ class Bodies:
             return [self.contains(element, items, atom.span)]
         given = self.modes.bound.get(atom.key, set())
         arguments: Formulas = []
-        found: Formulas = []
+        formulas_of: Formulas = []
         for i, argument in enumerate(atom.arguments):
             key = "column", *atom.key, i
             if not (i in given and is_pattern(argument) and are_bound(argument, bound)):
@@ -184,8 +184,8 @@ class Bodies:
             else:
                 term, made = self.making(argument, key, before)
                 arguments.append(term)
-                found += made
-        return [*found, s.Atom(self.names.relations[atom.key], tuple(arguments), span=atom.span)]
+                formulas_of += made
+        return [*formulas_of, s.Atom(self.names.relations[atom.key], tuple(arguments), span=atom.span)]
 
     def making(self, term: Term, key: Key, before: Sequence[s.Expression]) -> tuple[s.Expression, Formulas]:
         """A term that a call makes, and what makes it.
@@ -273,8 +273,8 @@ class Bodies:
         if self.kinds.type_of(key) != TERM:
             return self.with_extra(s.InRange(self.term(value, key), bounds[0], bounds[1], True, span=span))
         here = s.Variable(self.names.new("between"), span=span)
-        found = self.with_extra(s.InRange(here, bounds[0], bounds[1], True, span=span))
-        return [*found, self.assigned(value, here, "integer", key, span)]
+        formulas = self.with_extra(s.InRange(here, bounds[0], bounds[1], True, span=span))
+        return [*formulas, self.assigned(value, here, "integer", key, span)]
 
     def total(self, goal: g.Total, bound: set[str], before: Sequence[s.Expression]) -> Formulas:
         """An aggregate over what its goal has; what is bound before it says for which groups."""
@@ -288,7 +288,7 @@ class Bodies:
         if goal.expression is None:
             counted = s.Variable(self.names.new("count"), span=span)
             body = conjunction(formulas, span)
-            found: s.Expression = s.Aggregate("count", tuple(own), body, (counted,), **groups, span=span)
+            aggregate: s.Expression = s.Aggregate("count", tuple(own), body, (counted,), **groups, span=span)
             value, kind = s.Cast(counted, "i64", span=span), "integer"
         else:
             value, kind = self.arithmetic.number(goal.expression)
@@ -298,9 +298,9 @@ class Bodies:
             formulas.append(s.Binary("==", s.Variable(here, span=span), value, span=span))
             arguments = tuple(own) if goal.operator == "sum" else ()
             body = conjunction(formulas, span)
-            found = s.Aggregate(goal.operator, (here,), body, (output,), arguments=arguments, **groups, span=span)
+            aggregate = s.Aggregate(goal.operator, (here,), body, (output,), arguments=arguments, **groups, span=span)
             value = output
-        return [found, self.assigned(goal.result, value, kind, key, span)]
+        return [aggregate, self.assigned(goal.result, value, kind, key, span)]
 
 
 def conjunction(formulas: Formulas, span: Any) -> s.Expression:

@@ -208,11 +208,11 @@ class Clauses(Written):
 
     @staticmethod
     def items(term: Term) -> list[Term]:
-        found = []
+        terms = []
         while isinstance(term, Compound) and term.key == (".", 2):
-            found.append(term.arguments[0])
+            terms.append(term.arguments[0])
             term = term.arguments[1]
-        return found
+        return terms
 
     # Bodies
 

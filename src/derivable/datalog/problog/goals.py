@@ -166,11 +166,11 @@ def walk(goal: Goal) -> Iterator[Goal]:
 
 def names_in(goal: Goal) -> dict[str, Var]:
     """The variables of a goal and of those in it."""
-    found: dict[str, Var] = {}
+    names: dict[str, Var] = {}
     for part in walk(goal):
         for name, var in variables(*terms_of(part)).items():
-            found.setdefault(name, var)
-    return found
+            names.setdefault(name, var)
+    return names
 
 
 def visible_names(goal: Goal) -> dict[str, Var]:
@@ -179,10 +179,10 @@ def visible_names(goal: Goal) -> dict[str, Var]:
         case Negation():
             return {}
         case And() | Or():
-            found: dict[str, Var] = {}
+            names: dict[str, Var] = {}
             for inside in goals_of(goal):
-                found = {**visible_names(inside), **found}
-            return found
+                names = {**visible_names(inside), **names}
+            return names
         case Total(result=result):
             return variables(result)
     return variables(*terms_of(goal))

@@ -155,9 +155,9 @@ class Kinds:
 
 def result_kinds(operands: Iterable[set[str]]) -> set[str]:
     """The kinds of a sum or product: an integer of integers alone."""
-    found = {"integer"}
+    kinds_of = {"integer"}
     for kinds in operands:
         if not kinds:
             return set()
-        found = {"integer" if a == b == "integer" else "float" for a in found for b in kinds}
-    return found
+        kinds_of = {"integer" if a == b == "integer" else "float" for a in kinds_of for b in kinds}
+    return kinds_of

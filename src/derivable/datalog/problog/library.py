@@ -50,11 +50,11 @@ numlist(L, H, [L|T]) :- L < H, N is L + 1, numlist(N, H, T).
 @cache
 def clauses() -> dict[tuple[str, int], tuple[Term, ...]]:
     """Predicate -> its clauses."""
-    found: dict[tuple[str, int], list[Term]] = {}
+    clauses_of: dict[tuple[str, int], list[Term]] = {}
     for term in read_terms(TEXT, SOURCE, is_included=True):
         for key in defined_by(term):
-            found.setdefault(key, []).append(term)
-    return {key: tuple(terms) for key, terms in found.items()}
+            clauses_of.setdefault(key, []).append(term)
+    return {key: tuple(terms) for key, terms in clauses_of.items()}
 
 
 def with_known(terms: list[Term]) -> list[Term]:
@@ -71,7 +71,7 @@ def with_known(terms: list[Term]) -> list[Term]:
     same = {key for key, texts in own.items() if texts == [canonical(term) for term in known[key]]}
     kept = [term for term in terms if not same.intersection(defined_by(term))]
     defined = {key for term in kept for key in defined_by(term)}
-    found, waiting = [], list(kept)
+    ordered, waiting = [], list(kept)
     while waiting:
         term = waiting.pop()
         if not isinstance(term, Compound):
@@ -79,16 +79,16 @@ def with_known(terms: list[Term]) -> list[Term]:
         waiting.extend(term.arguments)
         if term.key in known and term.key not in defined:
             defined.add(term.key)
-            found += known[term.key]
+            ordered += known[term.key]
             waiting += known[term.key]
-    return [*kept, *found]
+    return [*kept, *ordered]
 
 
 def defined_by(term: Term) -> list[tuple[str, int]]:
     """The predicates of the heads of a clause."""
     if isinstance(term, Compound) and term.functor in (":-", "<-") and len(term.arguments) == 2:
         term = term.arguments[0]
-    found = []
+    keys = []
     waiting = [term]
     while waiting:
         part = waiting.pop()
@@ -97,5 +97,5 @@ def defined_by(term: Term) -> list[tuple[str, int]]:
         elif isinstance(part, Compound) and part.key == ("::", 2):
             waiting.append(part.arguments[1])
         elif isinstance(part, Compound):
-            found.append(part.key)
-    return found
+            keys.append(part.key)
+    return keys

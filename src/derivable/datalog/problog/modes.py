@@ -180,13 +180,13 @@ class Modes:
         """What one goal binds; None if it has not what it needs."""
         match goal:
             case g.And():
-                found, is_done = self.reached(goal, bound)
-                return found if is_done else None
+                bound_after, is_done = self.reached(goal, bound)
+                return bound_after if is_done else None
             case g.Or(goals=goals):
                 ways = [self.reached(inside, bound) for inside in goals]
                 if not all(is_done for _, is_done in ways):
                     return None
-                return set.intersection(*(found for found, _ in ways)) if ways else set(g.names_in(goal))
+                return set.intersection(*(bound_after for bound_after, _ in ways)) if ways else set(g.names_in(goal))
             case g.Call(atom=atom):
                 # Terms that a call makes are made of what is bound.
                 needed = [atom.arguments[i] for i in self.bound.get(atom.key, ())]
@@ -196,8 +196,8 @@ class Modes:
                 # Its variables that occur elsewhere are bound there, which the check of modes has seen to.
                 return self.within(inside, bound)
             case g.Total(goal=inside, result=result):
-                found = self.within(inside, bound)
-                return None if found is None else set(variables(result))
+                bound_after = self.within(inside, bound)
+                return None if bound_after is None else set(variables(result))
             case g.Unify(left=a, right=b):
                 return set(variables(a, b)) if are_bound(a, bound) or are_bound(b, bound) else None
         operands, results = g.flow(goal)
@@ -283,8 +283,8 @@ def is_pattern(term: Term) -> bool:
 
 def count_names(goal: g.Goal) -> dict[str, int]:
     """How often each variable occurs in a goal: once for each goal in it."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in g.walk(goal):
         for name in variables(*g.terms_of(part)):
-            found[name] = found.get(name, 0) + 1
-    return found
+            counts[name] = counts.get(name, 0) + 1
+    return counts

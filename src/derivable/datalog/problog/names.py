@@ -70,11 +70,11 @@ def constructor_names(keys: Iterable[tuple[str, int]], taken: Iterable[str]) -> 
     fresh = FreshNames()
     for name in taken:
         fresh(name)
-    found = {}
+    names = {}
     for functor, arity in keys:
         name = _SIGNS.get(functor) or re.sub(r"\W", "_", functor)
-        found[functor, arity] = fresh(name if name.isidentifier() else f"f_{name}")
-    return found
+        names[functor, arity] = fresh(name if name.isidentifier() else f"f_{name}")
+    return names
 
 
 @dataclass(frozen=True)

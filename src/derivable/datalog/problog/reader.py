@@ -283,19 +283,19 @@ class Reader:
             tail = self.term(999)
         self.expect("]", opening)
         stop = self.tokens[self.position - 1].stop
-        found = tail or Compound("[]", (), span=self.span(stop - 1, stop))
+        items_term = tail or Compound("[]", (), span=self.span(stop - 1, stop))
         whole = self.since(opening)
         for item in reversed(items):
-            found = Compound(".", (item, found), span=whole)
-        return found
+            items_term = Compound(".", (item, items_term), span=whole)
+        return items_term
 
     def arguments(self, opening: Token, closing: str) -> list[Term]:
-        found = [self.term(999)]
+        terms = [self.term(999)]
         while self.token.text == "," and self.token.kind == "mark":
             self.position += 1
-            found.append(self.term(999))
+            terms.append(self.term(999))
         self.expect(closing, opening)
-        return found
+        return terms
 
     def expect(self, closing: str, opening: Token) -> None:
         token = self.token
@@ -318,8 +318,8 @@ class Reader:
         if "\\" not in text:
             return text
 
-        def value(found: re.Match) -> str:
-            code = found[1]
+        def value(match: re.Match) -> str:
+            code = match[1]
             if code[0] == "x":
                 return chr(int(code[1:].rstrip("\\"), 16))
             if code[0] == "\n":

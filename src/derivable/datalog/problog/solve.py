@@ -42,7 +42,7 @@ def solved(clause: g.Clause) -> g.Clause:
 
 def unified(a: Term, b: Term) -> list[tuple[Var, Term]] | None:
     """The equations of variables that two terms are equal by; None if they cannot be."""
-    found: list[tuple[Var, Term]] = []
+    pairs: list[tuple[Var, Term]] = []
     waiting = [(a, b)]
     while waiting:
         a, b = waiting.pop()
@@ -50,16 +50,16 @@ def unified(a: Term, b: Term) -> list[tuple[Var, Term]] | None:
             continue
         # A name of the clause stays where the other one is of no use to anybody.
         if isinstance(a, Var) and not (isinstance(b, Var) and b.is_anonymous):
-            found.append((a, b))
+            pairs.append((a, b))
         elif isinstance(b, Var):
-            found.append((b, a))
+            pairs.append((b, a))
         elif isinstance(a, Compound) and isinstance(b, Compound):
             if a.key != b.key:
                 return None
             waiting += zip(a.arguments, b.arguments)
         elif not _are_same(a, b):
             return None
-    return found
+    return pairs
 
 
 def _are_same(a: Term, b: Term) -> bool:

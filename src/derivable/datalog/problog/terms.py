@@ -69,15 +69,15 @@ class Compound(Term):
 
 def variables(*terms: Term) -> dict[str, Var]:
     """The variables of terms by their names, in order of writing."""
-    found: dict[str, Var] = {}
+    names: dict[str, Var] = {}
     waiting = list(reversed(terms))
     while waiting:
         term = waiting.pop()
         if isinstance(term, Var):
-            found.setdefault(term.name, term)
+            names.setdefault(term.name, term)
         elif isinstance(term, Compound):
             waiting.extend(reversed(term.arguments))
-    return found
+    return names
 
 
 def is_ground(term: Term) -> bool:

@@ -121,30 +121,30 @@ class Translation(Written):
     # Declarations
 
     def declarations(self) -> list[s.Item]:
-        found: list[s.Item] = []
+        items: list[s.Item] = []
         if self.names.constructors or self.names.uses_numbers or self.has_terms:
             variants = [s.Variant(kind, (s.Column(of),)) for kind, of in WRAPPERS.items()]
             for key, name in self.names.constructors.items():
                 columns = tuple(s.Column(self.kinds.type_of(("field", *key, i))) for i in range(key[1]))
                 variants.append(s.Variant(name, columns, span=self.kinds.functors[key]))
-            found.append(s.DataType(TERM, tuple(variants)))
+            items.append(s.DataType(TERM, tuple(variants)))
         for key, name in self.names.relations.items():
             bound = self.modes.bound.get(key, set()) if key in self.modes.demanded else set()
             types = [self.kinds.type_of(("column", *key, i)) for i in range(key[1])]
             columns = tuple(s.Column(t, adornment="bound" if i in bound else None) for i, t in enumerate(types))
             is_library = key in library.clauses() and all(c.span.origin for c in self.modes.clauses.get(key, ()))
-            found.append(s.RelationType(name, columns, attributes=HIDDEN if is_library else ()))
+            items.append(s.RelationType(name, columns, attributes=HIDDEN if is_library else ()))
         if self.has_made:
-            found.append(s.RelationType(MADE, (s.Column(TERM),), attributes=HIDDEN))
+            items.append(s.RelationType(MADE, (s.Column(TERM),), attributes=HIDDEN))
         if self.names.uses_numbers:
-            found.append(s.RelationType(NUMBER, (s.Column(TERM), s.Column("f64")), attributes=HIDDEN))
+            items.append(s.RelationType(NUMBER, (s.Column(TERM), s.Column("f64")), attributes=HIDDEN))
             n = s.Variable("N")
             for kind, value in (("integer", s.Cast(n, "f64")), ("float", n)):
                 pattern = s.Atom(kind, (n,))
                 t = s.Variable("T")
                 head = s.Atom(NUMBER, (t, value))
-                found.append(s.Rule((head,), s.Case(t, pattern)))
-        return found
+                items.append(s.Rule((head,), s.Case(t, pattern)))
+        return items
 
     @property
     def has_terms(self) -> bool:
@@ -404,17 +404,17 @@ class Translation(Written):
     @cached_property
     def uncertain(self) -> set[tuple[str, int]]:
         """The predicates whose atoms may be uncertain."""
-        found = {head.key for c in self.program.clauses for p, head in c.heads if p is not None}
+        keys = {head.key for c in self.program.clauses for p, head in c.heads if p is not None}
         is_new = True
         while is_new:
             is_new = False
             for clause in self.program.clauses:
                 calls = {part.atom.key for part in g.walk(clause.body) if isinstance(part, g.Call)}
                 heads = {head.key for _, head in clause.heads}
-                if calls & found and not heads <= found:
-                    found |= heads
+                if calls & keys and not heads <= keys:
+                    keys |= heads
                     is_new = True
-        return found
+        return keys
 
     def evidence(self, item: g.Observation) -> None:
         atom, span = item.atom, item.span
@@ -459,13 +459,13 @@ def folded(term: Term) -> Fraction | None:
 
 def grouped(items: list[s.Item]) -> list[s.Item]:
     """The items, in which facts of one relation that follow each other are one set."""
-    found: list[s.Item] = []
+    made_items: list[s.Item] = []
     run: list[s.FactSet] = []
 
     def end() -> None:
         if run:
             facts = tuple(fact for item in run for fact in item.facts)
-            found.append(s.FactSet(run[0].relation, facts, span=run[0].span))
+            made_items.append(s.FactSet(run[0].relation, facts, span=run[0].span))
             run.clear()
 
     for item in items:
@@ -475,6 +475,6 @@ def grouped(items: list[s.Item]) -> list[s.Item]:
             run.append(item)
             continue
         end()
-        found.append(item)
+        made_items.append(item)
     end()
-    return found
+    return made_items

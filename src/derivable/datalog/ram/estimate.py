@@ -110,11 +110,11 @@ class Estimator:
         self, before: Estimate | None, nodes: Sequence[m.Operator], later: Sequence[frozenset[str]]
     ) -> list[Estimate]:
         """Estimates of operators, each of which gets the rows of the one before; `later` names are read behind each."""
-        found: list[Estimate] = []
+        estimates: list[Estimate] = []
         for node, names in zip(nodes, later):
             before = self.step(before, node, names)
-            found.append(before)
-        return found
+            estimates.append(before)
+        return estimates
 
     def cost(self, store: m.Store) -> float:
         """Nanoseconds that a store is estimated to take."""
@@ -185,15 +185,15 @@ class Estimator:
     ) -> Estimate:
         known, name = self.known, scan.relation
         size = float(known.rows(name))
-        found = m.bindings(scan, before.values)
+        bindings = m.bindings(scan, before.values)
         matches = size
         values = dict(before.values)
-        together = self._together(before, found)
+        together = self._together(before, bindings)
         for columns, others in together:
             distinct = min(before.rows, known.combinations(others[0][1], tuple(other[2] for other in others)))
             matches /= max(1.0, distinct, known.combinations(name, columns))
         joint = {column for columns, _ in together for column in columns}
-        for column, term in found.keys:
+        for column, term in bindings.keys:
             summary = known.column(name, column)
             if isinstance(term, Const):
                 word = known.word(term)
@@ -208,12 +208,12 @@ class Estimator:
                 matches /= max(1.0, distinct, summary.distinct)
             if summary.distinct < distinct or other is None:
                 values[term.name] = (min(distinct, summary.distinct), summary)
-        for a, b in found.repeats:
+        for a, b in bindings.repeats:
             matches /= max(1.0, known.column(name, a).distinct, known.column(name, b).distinct)
         if within is not None:
             matches *= self.part_within(within, known.column(name, within.column))
-        is_whole = bool(found.keys) and len(found.keys) == len(scan.terms)
-        is_needed = any(fresh in needed for fresh in found.fresh)
+        is_whole = bool(bindings.keys) and len(bindings.keys) == len(scan.terms)
+        is_needed = any(fresh in needed for fresh in bindings.fresh)
         if is_whole or (self.stops_at_first and not is_driver and not is_needed):
             matches = min(1.0, matches)
         rows = before.rows * matches
@@ -223,18 +223,18 @@ class Estimator:
         elif is_whole:
             cost += PROBE * before.rows
         elif within is not None:
-            searches = 2 * len(found.keys) + len(within.bounds)
+            searches = 2 * len(bindings.keys) + len(within.bounds)
             cost += SORT * size + before.rows * policy().search_ns * searches + rows * MATCH
-        elif not found.keys:
+        elif not bindings.keys:
             cost += MATCH * rows
-        elif len(found.keys) == 1:
+        elif len(bindings.keys) == 1:
             cost += INDEX * size + before.rows * LOOK + rows * MATCH
         else:
             cost += INDEX_CHAIN * size + before.rows * LOOK_CHAIN + rows * MATCH
-        common = None if is_driver else self._common(before, scan, found, size, rows, within)
+        common = None if is_driver else self._common(before, scan, bindings, size, rows, within)
         if common is not None and is_whole:
             cost = min(cost, common.cost + common.rows * common.length + rows * MATCH)
-        for fresh, column in found.fresh.items():
+        for fresh, column in bindings.fresh.items():
             if fresh in needed:
                 summary = known.column(name, column)
                 values[fresh] = (min(summary.distinct, max(rows, 1.0)), summary)
@@ -242,36 +242,41 @@ class Estimator:
         values = {name: (min(d, most), summary) for name, (d, summary) in values.items()}
         held = () if within is None else tuple(bound.source for bound in within.bounds)
         number = 1 + max((source[0] for source in before.sources.values()), default=0)
-        sources = {**before.sources, **{fresh: (number, name, column) for fresh, column in found.fresh.items()}}
+        sources = {**before.sources, **{fresh: (number, name, column) for fresh, column in bindings.fresh.items()}}
         return Estimate(rows, cost, values, sources, held, common)
 
     def _common(
-        self, before: Estimate, scan: m.Scan, found: m.Bindings, size: float, rows: float, within: m.Range | None
+        self, before: Estimate, scan: m.Scan, bindings: m.Bindings, size: float, rows: float, within: m.Range | None
     ) -> Common | None:
         """The joins that are intersected up to this one; None if it is none of those."""
-        if not self.stops_at_first or within is not None or found.repeats or not self.known.is_complete(scan.relation):
+        if (
+            not self.stops_at_first
+            or within is not None
+            or bindings.repeats
+            or not self.known.is_complete(scan.relation)
+        ):
             return None
-        if len(found.fresh) == 1 and found.keys:
-            ((variable, column),) = found.fresh.items()
+        if len(bindings.fresh) == 1 and bindings.keys:
+            ((variable, column),) = bindings.fresh.items()
             last = Common(variable, before.rows, before.cost, rows / max(1.0, before.rows))
         else:
             columns = [
                 c
-                for c, term in found.keys
+                for c, term in bindings.keys
                 if isinstance(term, Var) and before.common and term.name == before.common.variable
             ]
-            if found.fresh or len(columns) != 1 or len(found.keys) < 2 or before.common is None:
+            if bindings.fresh or len(columns) != 1 or len(bindings.keys) < 2 or before.common is None:
                 return None
             column, last = columns[0], before.common
         words = self.known.column(scan.relation, column).reach / WORD_BITS
         cost = last.cost + INDEX * size + last.rows * LOOK_TRIE
         return replace(last, cost=cost, length=min(last.length, words))
 
-    def _together(self, before: Estimate, found: m.Bindings) -> list[tuple[tuple[int, ...], list[Source]]]:
+    def _together(self, before: Estimate, bindings: m.Bindings) -> list[tuple[tuple[int, ...], list[Source]]]:
         """Columns of a join whose values one scan has bound, so that their combinations are not those of columns that
         are independent of each other: (columns, sources)."""
         by_scan: dict[int, list[tuple[int, Source]]] = {}
-        for column, term in found.keys:
+        for column, term in bindings.keys:
             source = before.sources.get(term.name) if isinstance(term, Var) else None
             if source is not None:
                 by_scan.setdefault(source[0], []).append((column, source))

@@ -54,12 +54,12 @@ def systems_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[System, ...
     The recursion is at its end when it solves all systems.
     """
     own = set(stratum.relations)
-    found = [_inclusions(store, own) for store in loop]
-    if not all(found):
+    read = [_inclusions(store, own) for store in loop]
+    if not all(read):
         return ()
     systems: list[tuple[dict[str, int], list[Inclusion]]] = []
     # Rules that can be seen from both sides go with those that cannot.
-    for choices in sorted(found, key=len):
+    for choices in sorted(read, key=len):
         fitting = ((one, system) for system in systems for one in choices if _fits(one, system[0]))
         one, system = next(fitting, (choices[0], None))
         if system is None:

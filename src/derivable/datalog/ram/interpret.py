@@ -82,22 +82,22 @@ def _run(stratum: m.Stratum, model: Database, ram: m.Ram) -> None:
 def _run_timed(timed: m.Timed, model: Database) -> None:
     """One time after the other: facts of that time, and what the rules of a step find from earlier rows."""
     facts = {name: model[name] for name in timed.columns}
-    found = _over(timed.times, model)
-    assert not found[LATE]
+    model_of_time = _over(timed.times, model)
+    assert not model_of_time[LATE]
     times = {row[column] for name, column in timed.columns.items() for row in facts[name]}
     model.update((name, set()) for name in timed.columns)
-    for time in sorted(times.union(*found[TIMES])):
+    for time in sorted(times.union(*model_of_time[TIMES])):
         step = {before(name): model[name] for name in timed.columns} | {NOW: {(time,)}}
         step |= {name: {row for row in facts[name] if row[column] == time} for name, column in timed.columns.items()}
-        found = _over(timed.step, {**model, **step})
-        model.update((name, model[name] | found[name]) for name in timed.columns)
+        model_of_time = _over(timed.step, {**model, **step})
+        model.update((name, model[name] | model_of_time[name]) for name in timed.columns)
 
 
 def _over(ram: m.Ram, model: Database) -> Database:
-    found = {name: set(model.get(name, ())) for name in ram.relations}
+    model_after = {name: set(model.get(name, ())) for name in ram.relations}
     for stratum in ram.strata:
-        _run(stratum, found, ram)
-    return found
+        _run(stratum, model_after, ram)
+    return model_after
 
 
 def _joined(relation: Relation, rows: set[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
@@ -105,17 +105,17 @@ def _joined(relation: Relation, rows: set[tuple[Any, ...]]) -> set[tuple[Any, ..
     if relation.lattice is None:
         return rows
     lattice, t, symbols = LATTICES[relation.lattice], relation.types[-1], SymbolTable()
-    found: dict[tuple[Any, ...], Any] = {}
+    joined: dict[tuple[Any, ...], Any] = {}
     for *keys, value in rows:
         key = tuple(keys)
-        if key not in found:
-            found[key] = value
+        if key not in joined:
+            joined[key] = value
         elif lattice.direction:
-            found[key] = (max if lattice.direction > 0 else min)(found[key], value)
+            joined[key] = (max if lattice.direction > 0 else min)(joined[key], value)
         else:
-            a, b = (np.array([word_of(v, t, symbols)]) for v in (found[key], value))
-            found[key] = show_column(lattice.joined(a, b, t, symbols), t, symbols).tolist()[0]
-    return {(*key, value) for key, value in found.items()}
+            a, b = (np.array([word_of(v, t, symbols)]) for v in (joined[key], value))
+            joined[key] = show_column(lattice.joined(a, b, t, symbols), t, symbols).tolist()[0]
+    return {(*key, value) for key, value in joined.items()}
 
 
 def _instruction(instruction: m.Instruction, model: Database, ram: m.Ram) -> Iterator[tuple[Any, ...]]:
@@ -154,8 +154,8 @@ def _made_of(node: m.Operator, row: Row, model: Database, ram: m.Ram) -> list[Ro
             case m.Generate(relation=str() as name):
                 return list(_keyed(name, node, row, model, ram))
             case m.Generate():
-                found = list(_answers(node, [evaluate(e, row) for e in node.inputs], row))
-                return found if not node.negated else [] if found else [row]
+                answers = list(_answers(node, [evaluate(e, row) for e in node.inputs], row))
+                return answers if not node.negated else [] if answers else [row]
     except _NoValueError:
         return []
     return [row]
@@ -163,15 +163,15 @@ def _made_of(node: m.Operator, row: Row, model: Database, ram: m.Ram) -> list[Ro
 
 def _matches(scan: m.Scan, row: Row, model: Database) -> Iterator[Row]:
     for values in model[scan.relation]:
-        found = dict(row)
+        extended = dict(row)
         for term, value in zip(scan.terms, values):
             if isinstance(term, Const):
                 if term.value != value:
                     break
-            elif isinstance(term, Var) and found.setdefault(term.name, value) != value:
+            elif isinstance(term, Var) and extended.setdefault(term.name, value) != value:
                 break
         else:
-            yield found
+            yield extended
 
 
 def _keyed(relation: str, node: m.Generate, row: Row, model: Database, ram: m.Ram) -> Iterator[Row]:
@@ -196,14 +196,14 @@ def _answers(query: m.Generate, inputs: list[Any], row: Row) -> Iterator[Row]:
             tag, values = values
             if tag == 0.0:
                 continue
-        found = dict(row)
+        extended = dict(row)
         for term, value in zip(query.outputs, values if isinstance(values, tuple) else (values,)):
             if isinstance(term, Const) and term.value != value:
                 break
-            if isinstance(term, Var) and found.setdefault(term.name, value) != value:
+            if isinstance(term, Var) and extended.setdefault(term.name, value) != value:
                 break
         else:
-            yield found
+            yield extended
 
 
 def _aggregate(rule: AggregateRule, model: Database, types: tuple[ValueType, ...]) -> Iterator[tuple[Any, ...]]:
@@ -219,8 +219,8 @@ def _aggregate(rule: AggregateRule, model: Database, types: tuple[ValueType, ...
             groups.setdefault(row[:g], []).append(row[g:])
     for key, rows in groups.items():
         if rows or rule.groups is not None or g == 0:
-            for found in record.meaning(Group(key, rows, rule.num_arguments, types, settings, discrete=rule.discrete)):
-                yield (*key, *(found if isinstance(found, tuple) else (found,)))
+            for result in record.meaning(Group(key, rows, rule.num_arguments, types, settings, discrete=rule.discrete)):
+                yield (*key, *(result if isinstance(result, tuple) else (result,)))
 
 
 def evaluate(e: Expr, row: Row) -> Any:
@@ -231,8 +231,8 @@ def evaluate(e: Expr, row: Row) -> Any:
         return row[e.name]
     if isinstance(e, Const):
         return e.value
-    found = {v.name: v for v in variables(e)}
-    columns = {name: np.array([word_of(row[name], v.type, symbols)]) for name, v in found.items()}
+    row_variables = {v.name: v for v in variables(e)}
+    columns = {name: np.array([word_of(row[name], v.type, symbols)]) for name, v in row_variables.items()}
     words, valid = arithmetic.evaluate(e, columns, 1, symbols)
     if valid is not None and not valid[0]:
         raise _NoValueError

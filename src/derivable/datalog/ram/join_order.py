@@ -36,10 +36,10 @@ def choices(origin: m.Origin | None) -> list[int]:
     if origin is None:
         return []
     body = origin.clause.body
-    found = [
+    positions = [
         i for i, literal in enumerate(body) if i != origin.driver and (isinstance(literal, Atom) or _counts(literal))
     ]
-    return found if len(found) > 1 else []
+    return positions if len(positions) > 1 else []
 
 
 def _counts(literal: Literal) -> bool:
@@ -52,12 +52,12 @@ def _counts(literal: Literal) -> bool:
 
 def sized_relations(instructions: Sequence[m.Instruction]) -> tuple[str, ...]:
     """The relations whose sizes decide on the orders of these instructions."""
-    found: dict[str, None] = {}
+    relations: dict[str, None] = {}
     for instruction in instructions:
         if isinstance(instruction, m.Store) and (choices(instruction.origin) or has_ranges(instruction)):
             assert instruction.origin is not None
-            found |= dict.fromkeys(a.relation for a in instruction.origin.clause.body if isinstance(a, Atom))
-    return tuple(found)
+            relations |= dict.fromkeys(a.relation for a in instruction.origin.clause.body if isinstance(a, Atom))
+    return tuple(relations)
 
 
 def size_class(rows: int) -> int:
@@ -87,8 +87,8 @@ def planned(
     if sum(sizes) < policy().planned_rows:
         return instructions
     classes = (*key, stops_at_first, may_part, *map(size_class, sizes))
-    found = ram.plans.get(classes)
-    if found is None:
+    ordered = ram.plans.get(classes)
+    if ordered is None:
         if len(ram.plans) >= policy().most_plans:
             # Others distinguish strata that are cut by the names in them.
             cuts = ram.plans.get(CUTS)
@@ -96,12 +96,12 @@ def planned(
             if cuts is not None:
                 ram.plans[CUTS] = cuts
         estimator = Estimator(known, stops_at_first)
-        found = in_best_orders(instructions, estimator)
+        ordered = in_best_orders(instructions, estimator)
         if may_part:
-            parts = (parted(one, f"#part_{one.relation}_{k}", estimator) for k, one in enumerate(found))
-            found = tuple(one for several in parts for one in several)
-        ram.plans[classes] = found
-    return found
+            parts = (parted(one, f"#part_{one.relation}_{k}", estimator) for k, one in enumerate(ordered))
+            ordered = tuple(one for several in parts for one in several)
+        ram.plans[classes] = ordered
+    return ordered
 
 
 def in_best_orders(instructions: tuple[Any, ...], estimator: Estimator) -> tuple:
@@ -150,15 +150,15 @@ def _indexed(
     bound: Iterable[str],
 ) -> tuple[list[m.Operator], Estimate | None]:
     """Operators behind an estimate with the cheapest index for each join, and the estimate of the last one."""
-    found, names_before = [], set(bound)
+    operators, names_before = [], set(bound)
     for i, (node, needed) in enumerate(zip(nodes, later)):
         if isinstance(node, m.Join):
             ways = [replace(node, range=way) for way in (None, *ranges(nodes, i, names_before))]
             node = min(ways, key=lambda way: estimator.step(before, way, needed).cost)
         before = estimator.step(before, node, needed)
         names_before |= set(m.binds(node))
-        found.append(node)
-    return found, before
+        operators.append(node)
+    return operators, before
 
 
 # What nothing is joined with.
@@ -196,8 +196,8 @@ class _Search:
             first = self.with_atom(first, self.origin.driver)
         looks = len(atoms) << (len(atoms) - 1)
         is_small = len(atoms) <= policy().ordered_atoms and looks * policy().plan_ns <= worth
-        found = self.of_all(first, atoms) if is_small else self.greedy(first, atoms)
-        return found and self.finished(found)
+        order = self.of_all(first, atoms) if is_small else self.greedy(first, atoms)
+        return order and self.finished(order)
 
     def of_all(self, first: _Partial, atoms: list[int]) -> _Partial:
         """By sets of atoms, and by what the next atom may be intersected with: that makes what is behind it cheaper."""

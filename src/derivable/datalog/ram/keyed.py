@@ -9,8 +9,8 @@ from derivable.datalog.rules.strata import dependencies
 def keyed_strata(ram: m.Ram, relation: str) -> tuple[int, ...]:
     """The strata that depend on the keys of such a relation, up to its own, in order."""
     key = "keyed", relation
-    found = ram.plans.get(key)
-    if found is None:
+    strata = ram.plans.get(key)
+    if strata is None:
         given = ram.relations[relation].keys
         assert given is not None
         reached, numbers = {given[0]}, []
@@ -22,8 +22,8 @@ def keyed_strata(ram: m.Ram, relation: str) -> tuple[int, ...]:
                 numbers.append(number)
             if relation in stratum.relations:
                 break
-        found = ram.plans[key] = tuple(numbers)
-    return found
+        strata = ram.plans[key] = tuple(numbers)
+    return strata
 
 
 def row_of(ram: m.Ram, node: m.Generate) -> tuple[m.Expr | None, ...]:

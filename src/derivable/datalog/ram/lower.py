@@ -63,15 +63,15 @@ def _timed(timed: Timed) -> m.Timed:
 
 def recursive_stores(clause: r.Clause, relations: Container[str]) -> list[m.Store] | None:
     """The stores of a clause for the recent rows of each atom of these relations; None if its body has no order."""
-    found = []
+    stores = []
     for position, origin in _origins(clause, _recursive(clause, relations)):
         ordering = Ordering(clause.body)
         ordering.take_atom(position)
         ordering.finish()
         if ordering.remaining:
             return None
-        found.append(store(origin, ordering.steps))
-    return found
+        stores.append(store(origin, ordering.steps))
+    return stores
 
 
 def _recursive(clause: r.Clause, relations: Container[str]) -> list[int]:

@@ -126,19 +126,19 @@ class Project:
         for step in self.steps:
             if isinstance(step.node, (Generate, RuleProbability)):
                 return False
-            scan, found = scan_of(step.node), step.bindings
-            if scan is None or found is None or isinstance(step.node, Difference):
+            scan, read = scan_of(step.node), step.bindings
+            if scan is None or read is None or isinstance(step.node, Difference):
                 continue
-            only_exists = isinstance(step.node, Join) and not step.takes and not found.repeats
-            if not only_exists and (None in scan.terms or not taken.issuperset(found.fresh)):
+            only_exists = isinstance(step.node, Join) and not step.takes and not read.repeats
+            if not only_exists and (None in scan.terms or not taken.issuperset(read.fresh)):
                 return False
         return True
 
     @cached_property
     def names(self) -> tuple[str, ...] | None:
         """The names of the columns that it takes as they are; None if it computes some."""
-        found = tuple(term.name for term in self.terms if isinstance(term, Var))
-        return found if len(found) == len(self.terms) else None
+        variables = tuple(term.name for term in self.terms if isinstance(term, Var))
+        return variables if len(variables) == len(self.terms) else None
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class Ram:
         and into what it aggregates."""
         # What the rows of a relation follow from.
         sources: dict[str, set[str]] = {name: {name} for name in self.relations}
-        found = []
+        sets = []
         for stratum in self.strata:
             negates: set[str] = set()
             for instruction in stratum.full:
@@ -315,8 +315,8 @@ class Ram:
             follows = set().union(*(sources[name] for name in stratum.reads.union(stratum.relations)))
             sources |= dict.fromkeys(stratum.relations, follows)
             uncertain = (name for name in negates if not self.relations[name].is_certain)
-            found.append(frozenset().union(*(sources[name] for name in uncertain)))
-        return tuple(found)
+            sets.append(frozenset().union(*(sources[name] for name in uncertain)))
+        return tuple(sets)
 
 
 def binds(node: Operator) -> list[str]:
@@ -331,13 +331,13 @@ def binds(node: Operator) -> list[str]:
 
 def relations_read(instructions: Iterable[Instruction]) -> set[str]:
     """The relations that instructions read."""
-    found: set[str] = set()
+    relations: set[str] = set()
     for one in instructions:
         if isinstance(one, Store):
-            found |= {scan.relation for scan in map(scan_of, one.query.operators) if scan is not None}
+            relations |= {scan.relation for scan in map(scan_of, one.query.operators) if scan is not None}
         else:
-            found |= {one.body, *([] if one.groups is None else [one.groups])}
-    return found
+            relations |= {one.body, *([] if one.groups is None else [one.groups])}
+    return relations
 
 
 def scan_of(node: Operator) -> Scan | None:
@@ -357,10 +357,10 @@ def reads(node: Operator) -> set[str]:
 
 def read_behind(operators: Sequence[Operator], needed: Iterable[str]) -> tuple[frozenset[str], ...]:
     """[operator] the names that those behind it read, and `needed`, which are read at last."""
-    found = [frozenset(needed)]
+    columns = [frozenset(needed)]
     for node in reversed(operators[1:]):
-        found.append(found[-1] | reads(node))
-    return tuple(reversed(found[: len(operators)]))
+        columns.append(columns[-1] | reads(node))
+    return tuple(reversed(columns[: len(operators)]))
 
 
 @dataclass(frozen=True)
@@ -395,9 +395,9 @@ class Step:
     def of(node: Operator, needed: frozenset[str], there: frozenset[str]) -> Step:
         """The step of an operator of which `needed` is read, and which has `there` before it."""
         scan = scan_of(node)
-        found = None if scan is None else bindings(scan, there)
-        takes = () if found is None else tuple((name, c) for name, c in found.fresh.items() if name in needed)
-        return Step(node, found, takes, tuple(needed & there))
+        scanned = None if scan is None else bindings(scan, there)
+        takes = () if scanned is None else tuple((name, c) for name, c in scanned.fresh.items() if name in needed)
+        return Step(node, scanned, takes, tuple(needed & there))
 
 
 def bindings(scan: Scan, bound: Container[str] = ()) -> Bindings:

@@ -42,8 +42,8 @@ class Product:
 def products_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[Product, ...]:
     """What the rules of a recursion say as products; () if some of them say something else."""
     own = set(stratum.relations)
-    found = [product for store in loop if (product := _product(store, own)) is not None]
-    return tuple(found) if len(found) == len(loop) else ()
+    products = [product for store in loop if (product := _product(store, own)) is not None]
+    return tuple(products) if len(products) == len(loop) else ()
 
 
 def _product(given: m.Store, own: set[str]) -> Product | None:
@@ -76,15 +76,15 @@ def _product(given: m.Store, own: set[str]) -> Product | None:
 
 def _connected(name: str, rest: Sequence[Literal]) -> tuple[Literal, ...]:
     """The literals that share variables with a variable, or with one of these, and so on."""
-    found, known = [False] * len(rest), {name}
+    is_joined, known = [False] * len(rest), {name}
     before = -1
     while before != len(known):
         before = len(known)
         for k, literal in enumerate(rest):
-            if not found[k] and known & set(names(literal)):
-                found[k] = True
+            if not is_joined[k] and known & set(names(literal)):
+                is_joined[k] = True
                 known |= set(names(literal))
-    return tuple(literal for literal, is_there in zip(rest, found) if is_there)
+    return tuple(literal for literal, is_there in zip(rest, is_joined) if is_there)
 
 
 def _side(clause: Clause, place: int, atom: Atom, column: int, body: tuple[Literal, ...]) -> Side | None:

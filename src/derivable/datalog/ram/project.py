@@ -37,8 +37,8 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
     as_planned = estimator.cost(instruction)
     if as_planned < _least(instruction.origin):
         return (instruction,)
-    found = [_Cut(one, estimator).in_parts() for one in (instruction, *_orders(instruction.origin, as_planned))]
-    best = min(found, key=lambda cut: cut.cost)
+    cuts = [_Cut(one, estimator).in_parts() for one in (instruction, *_orders(instruction.origin, as_planned))]
+    best = min(cuts, key=lambda cut: cut.cost)
     if not best.places or best.cost > policy().clearly * as_planned:
         return (instruction,)
     return best.stores(name)
@@ -173,15 +173,15 @@ class _Cut:
                 there = {v.name: v for v in needed}
 
     def stores(self, name: str) -> tuple[m.Store, ...]:
-        found: list[m.Store] = []
+        stores: list[m.Store] = []
         begun: list[Step] = []
         for i, step in enumerate(self.steps):
             begun.append(step)
             if i in self.places:
-                needed, title = self.places[i], f"{name}_{len(found) + 1}"
-                found.append(_store(self.clause, title, needed, begun))
+                needed, title = self.places[i], f"{name}_{len(stores) + 1}"
+                stores.append(_store(self.clause, title, needed, begun))
                 begun = [r.Atom(title, needed, self.clause.span)]
-        return (*found, _store(self.clause, self.clause.relation, self.clause.terms, begun))
+        return (*stores, _store(self.clause, self.clause.relation, self.clause.terms, begun))
 
 
 def _distinct(estimate: Estimate, needed: Sequence[r.Var], rows: float) -> float:

@@ -24,12 +24,12 @@ _INVERSE = {"+": "-", "-": "+", "+!": "-", "-!": "+"}
 def with_ranges(operators: tuple[m.Operator, ...]) -> tuple[m.Operator, ...]:
     """The operators, joins without keys being read by the first range that they have, both of whose ends are bounded if
     there is such a one."""
-    found, bound = list(operators), set[str]()
+    operators_now, bound = list(operators), set[str]()
     for i, node in enumerate(operators):
         if isinstance(node, m.Join) and not m.bindings(node.right, bound).keys:
-            found[i] = replace(node, range=max(ranges(operators, i, bound), key=_is_bounded, default=None))
+            operators_now[i] = replace(node, range=max(ranges(operators, i, bound), key=_is_bounded, default=None))
         bound |= set(m.binds(node))
-    return tuple(found)
+    return tuple(operators_now)
 
 
 def has_ranges(store: m.Store) -> bool:
@@ -42,9 +42,9 @@ def has_ranges(store: m.Store) -> bool:
     return False
 
 
-def _is_bounded(found: m.Range) -> bool:
+def _is_bounded(span: m.Range) -> bool:
     """Whether a range has both ends."""
-    return len({bound.operator[0] for bound in found.bounds}) == 2
+    return len({bound.operator[0] for bound in span.bounds}) == 2
 
 
 def ranges(operators: Sequence[m.Operator], place: int, bound: Container[str]) -> list[m.Range]:
@@ -52,13 +52,13 @@ def ranges(operators: Sequence[m.Operator], place: int, bound: Container[str]) -
     join = operators[place]
     if not isinstance(join, m.Join):
         return []
-    found: dict[str, list[m.Bound]] = {}
+    bounds_of: dict[str, list[m.Bound]] = {}
     for node in operators[place + 1 :]:
         for name, made in _bounds(node):
             if all(used in bound for used in names(made.value)):
-                found.setdefault(name, []).append(made)
+                bounds_of.setdefault(name, []).append(made)
     fresh = m.bindings(join.right, bound).fresh
-    return [m.Range(fresh[name], tuple(bounds)) for name, bounds in found.items() if name in fresh]
+    return [m.Range(fresh[name], tuple(bounds)) for name, bounds in bounds_of.items() if name in fresh]
 
 
 def _bounds(node: m.Operator) -> Iterator[tuple[str, m.Bound]]:

@@ -49,12 +49,12 @@ class ColumnSummary:
         if not self.rows or not other.rows:
             return 0.0
         spread = float(self.rows) * other.rows
-        found = (float(self.buckets @ other.buckets) - spread / BUCKETS) / (1 - 1 / BUCKETS)
+        agreeing = (float(self.buckets @ other.buckets) - spread / BUCKETS) / (1 - 1 / BUCKETS)
         if other is self:
             # A sampled row agrees with itself, not with all rows that it stands for.
-            found -= self.rows * (self.scale - 1)
+            agreeing -= self.rows * (self.scale - 1)
         # Noise must not say that there are none.
-        return max(found, 0.5 * spread / max(self.distinct, other.distinct))
+        return max(agreeing, 0.5 * spread / max(self.distinct, other.distinct))
 
     def occurrences(self, word: int) -> float:
         """How many rows have this value, about: at most those of its bucket."""
@@ -109,23 +109,23 @@ class Statistics:
 
     def column(self, relation: str, column: int) -> ColumnSummary:
         table = self.tables[relation]
-        found = self._known.get((relation, column))
-        if found is None or table.size > 2 * found.rows:
+        summary = self._known.get((relation, column))
+        if summary is None or table.size > 2 * summary.rows:
             words = table.column(column, _sampled(table, relation, column))
-            found = self._known[relation, column] = summary_of(words, table.size)
-        return found
+            summary = self._known[relation, column] = summary_of(words, table.size)
+        return summary
 
     def combinations(self, relation: str, columns: tuple[int, ...]) -> float:
         """Distinct combinations of the values of some columns, about."""
         table = self.tables[relation]
-        found = self._combinations.get((relation, columns))
-        if found is None or table.size > 2 * found[0]:
+        combined = self._combinations.get((relation, columns))
+        if combined is None or table.size > 2 * combined[0]:
             rows = _sampled(table, relation, columns[0])
             mixed = np.zeros(len(table.column(columns[0], rows)), np.int64)
             for column in columns:
                 mixed = _hashed(mixed ^ table.column(column, rows)).view(np.int64)
-            found = self._combinations[relation, columns] = table.size, summary_of(mixed, table.size).distinct
-        return found[1]
+            combined = self._combinations[relation, columns] = table.size, summary_of(mixed, table.size).distinct
+        return combined[1]
 
     def forget(self, relation: str) -> None:
         """Its table is another one."""

@@ -42,11 +42,11 @@ def operator_texts(operators: Sequence[m.Operator]) -> list[str]:
 def _titles(nodes: Sequence[m.Operator]) -> list[str]:
     """What operators do, without what they read: of all that lead to a query, from the first."""
     bound: dict[str, None] = {}
-    found = []
+    titles = []
     for node in nodes:
-        found.append(_title(node, bound))
+        titles.append(_title(node, bound))
         bound |= dict.fromkeys(m.binds(node))
-    return found
+    return titles
 
 
 def _title(node: m.Operator, bound: Container[str]) -> str:

@@ -66,12 +66,12 @@ def _attempt(explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: in
         bound = _bound(clause, columns, held)
         literal = next((node for node in waiting if _is_evaluable(node, bound)), waiting[0])
         longer = Body(replace(clause, body=(*held, literal)), model, columns)
-        found = _some(longer, known, clause)
-        if not found:
+        attempt = _some(longer, known, clause)
+        if not attempt:
             return _failed(explainer, (rule, line, source), body, witnesses, held, literal, bound, depth, deadline)
         held.append(literal)
         waiting.remove(literal)
-        body, witnesses = longer, found
+        body, witnesses = longer, attempt
     # Each literal holds, and so would the head: what is missing is the probability of the rule.
     return Attempt(rule, line, source, {}, (), "the rule's own probability is 0" if clause.body else None)
 
@@ -85,11 +85,11 @@ def _some(body: Body, known: tuple[int, ...], clause: r.Clause) -> list[Instance
 
 def _bound(clause: r.Clause, columns: tuple[int, ...], held: list[r.Literal]) -> set[str]:
     """The variables that have values once some literals hold."""
-    found = {v.name for c in columns for v in r.variables(clause.terms[c])}
+    names = {v.name for c in columns for v in r.variables(clause.terms[c])}
     for literal in held:
         if not isinstance(literal, r.Negated):
-            found |= r.names(literal)
-    return found
+            names |= r.names(literal)
+    return names
 
 
 def _is_evaluable(literal: r.Literal, bound: set[str]) -> bool:
@@ -161,9 +161,9 @@ def _other_result(explainer: Explainer, literal: r.Atom, body: Body, words: tupl
 
     if not numbers:
         return f"{name} has no rows"
-    found = " or ".join(shown(rows.row(number)) for number in list(numbers)[:MOST_RESULTS])
+    results = " or ".join(shown(rows.row(number)) for number in list(numbers)[:MOST_RESULTS])
     more = " or others" if len(numbers) > MOST_RESULTS else ""
-    return f"{name} is {found}{more}, not {shown(known)}"
+    return f"{name} is {results}{more}, not {shown(known)}"
 
 
 def _because(

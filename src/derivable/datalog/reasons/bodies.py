@@ -96,14 +96,14 @@ class _State:
 
     def next(self, position: int, step: Step) -> _State:
         """What is done after a step."""
-        found = self.after.get(position)
-        if found is None:
+        state = self.after.get(position)
+        if state is None:
             ordering, bound = self.ordering.copy(), set(self.ordering.bound)
             ordering.take(position, step)
             before = len(ordering.steps) - isinstance(step, Define)
-            found = _State(self.body, ordering, before, bound if isinstance(step, Define) else set(ordering.bound))
-            self.after[position] = found
-        return found
+            state = _State(self.body, ordering, before, bound if isinstance(step, Define) else set(ordering.bound))
+            self.after[position] = state
+        return state
 
 
 class Body:

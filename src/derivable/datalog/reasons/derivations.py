@@ -108,21 +108,21 @@ class Derivations:
         self.looked = 0
 
     def tuple(self, relation: str, row: Row) -> Tuple:
-        found = self.tuples.get((relation, row))
-        if found is None:
-            found = self.tuples[relation, row] = Tuple(relation, row)
+        node = self.tuples.get((relation, row))
+        if node is None:
+            node = self.tuples[relation, row] = Tuple(relation, row)
             model = self.model
             if relation in model.aggregates:
-                found.ways.append(self._of_aggregate(found))
-                found.is_begun = found.is_expanded = True
+                node.ways.append(self._of_aggregate(node))
+                node.is_begun = node.is_expanded = True
             elif relation not in model.keys:
                 variables = model.variables(relation, row)
                 # The most probable fact comes first.
                 for variable in sorted(variables, key=lambda v: -model.chance(v)):
-                    found.ways.append(Way(found, variable))
-            if found.ways and not found.ways[0].tuples:
-                found.height, found.best, found.is_least = 0, found.ways[0], True
-        return found
+                    node.ways.append(Way(node, variable))
+            if node.ways and not node.ways[0].tuples:
+                node.height, node.best, node.is_least = 0, node.ways[0], True
+        return node
 
     def _of_aggregate(self, target: Tuple) -> Way:
         """How a row of an aggregate follows: a leaf, or, of a choice among rows, from the row that is chosen."""
@@ -137,12 +137,12 @@ class Derivations:
 
     def bodies_of(self, relation: str) -> tuple[list[Body], list[Body]]:
         """The rules of a relation that read facts alone, and the others."""
-        found = self.bodies.get(relation)
-        if found is None:
-            found = self.bodies[relation] = [], []
+        bodies = self.bodies.get(relation)
+        if bodies is None:
+            bodies = self.bodies[relation] = [], []
             for clause in self.model.clauses.get(relation, ()):
-                found[not self._reads_facts(clause)].append(Body(clause, self.model))
-        return found
+                bodies[not self._reads_facts(clause)].append(Body(clause, self.model))
+        return bodies
 
     def _reads_facts(self, clause: r.Clause) -> bool:
         """Whether the atoms of a clause have no rules, but for those of parts of rules that read facts as well."""
@@ -263,18 +263,18 @@ class Derivations:
 
     def cone(self, goal: Tuple, deadline: Deadline) -> tuple[list[Tuple], bool]:
         """All tuples behind a goal, and whether these are all."""
-        found, start = [goal], self.looked
+        tuples, start = [goal], self.looked
         seen = {goal}
-        for target in found:
+        for target in tuples:
             self.expand(target, deadline)
             if self.looked - start > policy().most_instances:
-                return [t for t in found if t.is_expanded], False
+                return [t for t in tuples if t.is_expanded], False
             for way in target.ways:
                 for need in way.tuples:
                     if need not in seen:
                         seen.add(need)
-                        found.append(need)
-        return found, True
+                        tuples.append(need)
+        return tuples, True
 
     def by_cost(
         self, goal: Tuple, tuples: list[Tuple], cost: Callable[[Way], float], is_sum: bool, deadline: Deadline
@@ -300,21 +300,21 @@ class Derivations:
                     # Its ways without this one.
                     others = {**barred, target: barred.get(target, frozenset()) | {id(choice[target])}}
                     if len(others[target]) < len(target.ways):
-                        found = _best(tuples, goal, cost, is_sum, fixed, others)
-                        if found is not None:
-                            heappush(heap, (found[0], next(number), found[1], dict(fixed), others))
+                        best = _best(tuples, goal, cost, is_sum, fixed, others)
+                        if best is not None:
+                            heappush(heap, (best[0], next(number), best[1], dict(fixed), others))
                     fixed[target] = choice[target]
 
 
 def _in_order(goal: Tuple, choice: Choice) -> list[Tuple]:
     """The tuples of a proof, from the goal on."""
-    found, seen = [goal], {goal}
-    for target in found:
+    tuples, seen = [goal], {goal}
+    for target in tuples:
         for need in choice[target].tuples:
             if need not in seen:
                 seen.add(need)
-                found.append(need)
-    return found
+                tuples.append(need)
+    return tuples
 
 
 def _best(

@@ -59,8 +59,8 @@ class Explainer:
                 )
         if goal.best is None:
             return None
-        found = _Building(self, deadline, {}, is_least).proof(goal)
-        if found.probability == 0.0 and self.has_probabilities:
+        proof = _Building(self, deadline, {}, is_least).proof(goal)
+        if proof.probability == 0.0 and self.has_probabilities:
             # Facts that exclude each other: the next ones.
             tuples, _ = self.derivations.cone(goal, deadline)
             choices = self.derivations.by_cost(goal, tuples, _step_of, False, deadline)
@@ -68,19 +68,19 @@ class Explainer:
                 other = _Building(self, deadline, choice, is_least).proof(goal)
                 if other.probability != 0.0:
                     return other
-        return found
+        return proof
 
     def most_probable(self, relation: str, row: Row, k: int, deadline: Deadline) -> Proofs:
         """The k most probable proofs, as `Database.why` says."""
         goal = self.derivations.tuple(relation, row)
         tuples, is_complete = self.derivations.cone(goal, deadline)
-        found: list[Proof] = []
+        proofs: list[Proof] = []
         for choice in islice(self.derivations.by_cost(goal, tuples, self.cost, True, deadline), 3 * k + SPARE):
             proof = _Building(self, deadline, choice).proof(goal)
             if proof.probability != 0.0:
-                found.append(proof)
-        found.sort(key=lambda proof: -(proof.probability if proof.probability is not None else 1.0))
-        return Proofs(found[:k], is_complete)
+                proofs.append(proof)
+        proofs.sort(key=lambda proof: -(proof.probability if proof.probability is not None else 1.0))
+        return Proofs(proofs[:k], is_complete)
 
     def cost(self, way: Way) -> float:
         """Minus the logarithm of the probability of what is random in one way."""
@@ -105,11 +105,11 @@ class Explainer:
             return frozenset([key])
         if way.instance is None:
             return self._of_aggregate(way)
-        found: set[Hashable] = set()
+        variables: set[Hashable] = set()
         body, words = way.instance.body, way.instance.words
         coin = body.chance(words)
         if coin is not None:
-            found.add(coin[0])
+            variables.add(coin[0])
             self.chances[coin[0]] = coin[1]
         is_product = True
         for literal in body.literals:
@@ -120,9 +120,9 @@ class Explainer:
                 if literal.negated:
                     is_product &= model.is_boolean or chance is None
                 elif chance is not None:
-                    found.add(key)
+                    variables.add(key)
                     self.chances[key] = chance
-        return frozenset(found) if is_product else None
+        return frozenset(variables) if is_product else None
 
     def _answer(self, body: Body, literal: r.Generate, words: tuple[int, ...]) -> tuple[Hashable, float | None]:
         inputs = [body.evaluator(e)(words) for e in literal.inputs]
@@ -264,32 +264,32 @@ class _Building:
         body, model = instance.body, self.model
         rows = dict(instance.rows)
         values = self.wording.names(body.slots, body.types, instance.words)
-        found: list[Proof] = []
+        nodes_of: list[Proof] = []
         random: Random = _NOTHING
         for position, literal in enumerate(body.literals):
             if isinstance(literal, r.Atom):
                 if literal.relation in model.constructors or literal.relation in model.keys:
                     continue
                 nodes, more = self.made[self.explainer.derivations.tuple(literal.relation, rows[position])]
-                found += nodes
+                nodes_of += nodes
                 random = None if random is None or more is None else random | more
             elif isinstance(literal, r.Generate) and literal.relation is not None:
-                found.append(self.keyed(literal, body, instance))
+                nodes_of.append(self.keyed(literal, body, instance))
             elif isinstance(literal, r.Negated):
-                found.append(self.absent(body, literal, instance.words, self.wording.literal(literal, values)))
+                nodes_of.append(self.absent(body, literal, instance.words, self.wording.literal(literal, values)))
             elif not is_hidden(literal):
                 chance = None
                 if isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
                     chance = self.explainer._answer(body, literal, instance.words)[1]
                 line, source = self.wording.place(literal.span)
                 text = self.wording.literal(literal, values)
-                found.append(Proof("condition", text, None, None, None, line, source, {}, chance or 1.0))
+                nodes_of.append(Proof("condition", text, None, None, None, line, source, {}, chance or 1.0))
         coin = body.chance(instance.words)
         if coin is not None:
             assert body.coin is not None
             line, source = self.wording.place(body.coin.span)
-            found.append(Proof("chance", "the rule's own probability", None, None, None, line, source, {}, coin[1]))
-        return tuple(found), random
+            nodes_of.append(Proof("chance", "the rule's own probability", None, None, None, line, source, {}, coin[1]))
+        return tuple(nodes_of), random
 
     def absent(self, body: Body, literal: r.Negated, words: tuple[int, ...], text: str) -> Proof:
         row = body.values(literal.terms, words)
@@ -363,8 +363,8 @@ class _Building:
             row.append(known[column] if column in known else next(others))
         explained: dict[Row, Proof] = {}
         count = 0
-        for found, one in keyed_instances(self.model, relation, inputs):  # type: ignore[arg-type]
-            if found in explained or list(found[: rule.num_group]) != row[: rule.num_group]:
+        for instance_row, one in keyed_instances(self.model, relation, inputs):  # type: ignore[arg-type]
+            if instance_row in explained or list(instance_row[: rule.num_group]) != row[: rule.num_group]:
                 continue
             count += 1
             if len(explained) < self.explainer.most_rows:
@@ -373,6 +373,6 @@ class _Building:
                         tuple_ = self.explainer.derivations.tuple(name, needed)
                         self.explainer.derivations.least(tuple_, self.deadline)
                         self.parts(tuple_)
-                explained[found] = self.row_node(rule, found, self.premises(one)[0])
+                explained[instance_row] = self.row_node(rule, instance_row, self.premises(one)[0])
         words = tuple(word or 0 for word in row)
         return self.aggregate_node(rule, relation, words, explained.values(), count - len(explained), _NOTHING)

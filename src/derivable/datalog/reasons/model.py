@@ -52,32 +52,32 @@ class Model:
         return len(self.rules.relations[relation].types)
 
     def rows(self, relation: str) -> Rows:
-        found = self._rows.get(relation)
-        if found is None:
+        rows = self._rows.get(relation)
+        if rows is None:
             table = self.tables.get(relation)
             if table is None:
-                found = self.facts_of(relation)[0]
+                rows = self.facts_of(relation)[0]
             else:
-                found = Rows([table.column(c) for c in range(len(table.types))], table.size)
-            self._rows[relation] = found
-        return found
+                rows = Rows([table.column(c) for c in range(len(table.types))], table.size)
+            self._rows[relation] = rows
+        return rows
 
     def facts_of(self, relation: str) -> tuple[Rows, np.ndarray]:
         """The facts of a relation and the variable [row] of each, -1 for one that is certain."""
-        found = self._facts.get(relation)
-        if found is None:
+        facts = self._facts.get(relation)
+        if facts is None:
             given = self.facts.relations.get(relation)
             width = self.width(relation)
             if given is None:
-                found = Rows.none(width), np.empty(0, np.int64)
+                facts = Rows.none(width), np.empty(0, np.int64)
             else:
                 columns, variables = given.joined(width)
                 if not self.is_boolean and len(self.facts.random.probabilities) and (variables >= 0).any():
                     stays = self._may_be_true(variables)
                     columns, variables = [column[stays] for column in columns], variables[stays]
-                found = Rows(columns, len(variables)), variables
-            self._facts[relation] = found
-        return found
+                facts = Rows(columns, len(variables)), variables
+            self._facts[relation] = facts
+        return facts
 
     def _may_be_true(self, variables: np.ndarray) -> np.ndarray:
         random = self.facts.random
@@ -118,10 +118,10 @@ class Model:
         record = predicate_of(step.predicate)
         types = [t if record.is_tagged or output is not None else None for output, t in zip(step.outputs, step.types)]
         columns = [np.array([word], np.int64) for word in inputs]
-        for found in record.answers([e.type for e in step.inputs], types, self.symbols, columns, 1):
-            shown = [None if column is None else column.tolist() for column in found.columns]
-            for place in range(int(found.offsets[-1])):
-                chance = None if found.probabilities is None else float(found.probabilities[place])
+        for answer in record.answers([e.type for e in step.inputs], types, self.symbols, columns, 1):
+            shown = [None if column is None else column.tolist() for column in answer.columns]
+            for place in range(int(answer.offsets[-1])):
+                chance = None if answer.probabilities is None else float(answer.probabilities[place])
                 if chance == 0.0:
                     continue
                 chance = None if chance is None or np.isnan(chance) else chance

@@ -115,10 +115,10 @@ class Rows:
         return tuple([column[number] for column in self.words])
 
     def index(self, columns: tuple[int, ...]) -> _Index:
-        found = self.indexes.get(columns)
-        if found is None:
-            found = self.indexes[columns] = _Index([self.columns[c] for c in columns])
-        return found
+        index = self.indexes.get(columns)
+        if index is None:
+            index = self.indexes[columns] = _Index([self.columns[c] for c in columns])
+        return index
 
     def numbers(self, columns: tuple[int, ...], key: Sequence[int]) -> Sequence[int]:
         """The numbers of the rows that have these words in these columns."""

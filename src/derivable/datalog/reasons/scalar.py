@@ -41,8 +41,8 @@ def evaluator(e: Expr, slots: Mapping[str, int], symbols: SymbolTable) -> Evalua
 
     def by_columns(words: Sequence[int]) -> int | None:
         columns = {name: np.array([words[place]], np.int64) for name, place in places}
-        found, valid = arithmetic.evaluate(e, columns, 1, symbols)
-        return None if valid is not None and not valid[0] else int(found[0])
+        result, valid = arithmetic.evaluate(e, columns, 1, symbols)
+        return None if valid is not None and not valid[0] else int(result[0])
 
     return by_columns
 

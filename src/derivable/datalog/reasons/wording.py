@@ -31,12 +31,12 @@ class Wording:
         self._origins: dict[str, dict[tuple[Any, ...], Span]] = {}
 
     def _value(self, word: int, t: ValueType) -> tuple[Any, str]:
-        found = self._values.get((word, t))
-        if found is None:
+        pair = self._values.get((word, t))
+        if pair is None:
             shown = value_of(word, t, self.model.symbols)
-            found = shown, show_character(shown) if t.family == "char" else show_value(shown)
-            self._values[word, t] = found
-        return found
+            pair = shown, show_character(shown) if t.family == "char" else show_value(shown)
+            self._values[word, t] = pair
+        return pair
 
     def value(self, word: int, t: ValueType) -> str:
         """A value as the language writes it."""
@@ -70,24 +70,24 @@ class Wording:
         return re.sub(r"\s+", " ", re.sub(r"//[^\n]*|/\*.*?\*/", " ", text[start : start + span.length], flags=re.S))
 
     def rule(self, clause: r.Clause) -> str:
-        found = self._rules.get(id(clause))
-        if found is None:
+        text_of_rule = self._rules.get(id(clause))
+        if text_of_rule is None:
             text = re.sub(r"^(rel|relation)\s+", "", self.written(clause.span).strip())
             # Of a rule of several lines some languages have the place of its head alone.
             is_whole = bool(text) and (not clause.body or "=" in text or ":-" in text)
-            found = self._rules[id(clause)] = text if is_whole else rule_text(clause)
-        return found
+            text_of_rule = self._rules[id(clause)] = text if is_whole else rule_text(clause)
+        return text_of_rule
 
     def origin(self, relation: str, row: tuple[Any, ...]) -> tuple[int | None, str | None, str]:
         """(line, source, words) of where a fact comes from: the program, a file that it names, or what a run was
         given."""
-        found = self._origins.get(relation)
-        if found is None:
-            found = self._origins[relation] = {}
+        origins = self._origins.get(relation)
+        if origins is None:
+            origins = self._origins[relation] = {}
             for facts in self.rules.facts:
                 if facts.relation == relation:
-                    found.update(dict.fromkeys(facts.rows, facts.span))
-        span = found.get(row)
+                    origins.update(dict.fromkeys(facts.rows, facts.span))
+        span = origins.get(row)
         if span is not None:
             return *self.place(span), "a fact of the program"
         for attribute in self.rules.relations[relation].attributes:

@@ -94,17 +94,17 @@ class _Adorning:
         negation or an aggregate is inside of it."""
         dependency = cycles(self.program.relations, self.program.rules)
         component = dependency.place
-        found: set[str] = set()
+        names: set[str] = set()
         # What goes forward in time through negations (`rules.timed`) may ask for ever earlier times.
         twice = {name for name, place in component.items() if place in dependency.broken}
         for rule in self.program.rules:
             own = component[rule.relation]
             count = sum(component[target] == own for target, _ in dependencies(rule))
             if count:
-                found.update(name for name, _ in dependencies(rule) if component[name] == own)
+                names.update(name for name, _ in dependencies(rule) if component[name] == own)
             if count > 1:
                 twice.add(rule.relation)
-        return found, twice
+        return names, twice
 
     def questioned(self, others: set[str]) -> set[str]:
         """Relations that questions with constants may lead to; `others` are not theirs to ask."""
@@ -164,8 +164,8 @@ class _Adorning:
     def lowered(self, rule: r.Rule) -> list[tuple[str, Columns]]:
         """What of the patterns a rule does not allow."""
         if isinstance(rule, r.Clause):
-            found = self.clause(rule)
-            return [found] if found else []
+            change = self.clause(rule)
+            return [change] if change else []
         mine = self.patterns.get(rule.relation, ())
         changes = []
         for name, _ in dependencies(rule):
@@ -189,8 +189,8 @@ class _Adorning:
         if not is_caller(clause, self.patterns):
             return None
         body = guarded(clause, self.patterns[clause.relation], "").body if is_asked else clause.body
-        found = passing(body, self.patterns, is_asked, self.flexible, self.questions)
-        return (found.literal.relation, found.columns) if isinstance(found, Unbound) else None
+        passed = passing(body, self.patterns, is_asked, self.flexible, self.questions)
+        return (passed.literal.relation, passed.columns) if isinstance(passed, Unbound) else None
 
 
 def is_caller(clause: r.Clause, patterns: Patterns) -> bool:

@@ -110,7 +110,7 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> s.Attribute
             f"it stands on {' or '.join(f'`{p}`' for p in record.places)}",
         )
     takes = dict(record.takes or {})
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for place_of, (given, value) in enumerate(attribute.arguments):
         if given is None and not takes:
             fail(TypeMismatchError, f"`@{name}` takes no arguments")
@@ -122,7 +122,7 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> s.Attribute
         if argument not in takes:
             known = f"its arguments are {', '.join(takes)}" if takes else "it takes no arguments"
             fail(TypeMismatchError, f"`@{name}` has no argument `{argument}`", suggestion(argument, takes, known))
-        if argument in found:
+        if argument in arguments:
             fail(TypeMismatchError, f"the argument `{argument}` of `@{name}` is given twice")
         if not _is_of(value, takes[argument]):
             fail(TypeMismatchError, f"the argument `{argument}` of `@{name}` must be {_KINDS[takes[argument]]}")
@@ -130,11 +130,11 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> s.Attribute
         if choices is not None and value not in choices:
             listed = suggestion(value, choices, f"known are {', '.join(choices)}")
             fail(DomainError, f"`@{name}` does not know `{value}`", listed)
-        found[argument] = value
+        arguments[argument] = value
     for argument in list(takes)[: record.required]:
-        if argument not in found:
+        if argument not in arguments:
             fail(TypeMismatchError, f"`@{name}` needs the argument `{argument}`, {_KINDS[takes[argument]]}")
-    return replace(attribute, arguments=tuple(found.items()))
+    return replace(attribute, arguments=tuple(arguments.items()))
 
 
 def _is_of(value: Any, kind: str) -> bool:

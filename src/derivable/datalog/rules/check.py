@@ -30,8 +30,8 @@ def check_rules(rules: r.Rules) -> None:
             for literal in rule.body:
                 if isinstance(literal, (r.Atom, r.Negated)):
                     columns = _types(rules, literal.relation, place)
-                    found = tuple(c if t is None else t.type for t, c in zip(literal.terms, columns))
-                    if len(literal.terms) != len(columns) or not same_words(found, columns):
+                    term_types = tuple(c if t is None else t.type for t, c in zip(literal.terms, columns))
+                    if len(literal.terms) != len(columns) or not same_words(term_types, columns):
                         raise LayoutError(f"types of `{literal_text(literal)}` differ from the relation's in `{place}`")
                 elif isinstance(literal, r.Generate):
                     check_generator(literal, literal_text(literal))

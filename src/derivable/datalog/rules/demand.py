@@ -86,13 +86,13 @@ class Demand:
 
 def demand(program: r.Rules, automatic: bool = True) -> Demand:
     """Transform a program. `automatic` also makes demand of questions with constants, see `adorn`."""
-    found, adorned = _demanded(program, automatic)
+    result, adorned = _demanded(program, automatic)
     flipped, notes = right_linear(program, adorned)
     if notes:
         made = tuple(name for name in flipped.relations if name not in program.relations)
-        found = replace(found, rules=_demanded(flipped, automatic, made)[0].rules, notes=(*found.notes, *notes))
-    rules, notes = inline(found.rules) if automatic else (found.rules, ())
-    return replace(found, rules=rules, notes=(*found.notes, *notes)) if notes else found
+        result = replace(result, rules=_demanded(flipped, automatic, made)[0].rules, notes=(*result.notes, *notes))
+    rules, notes = inline(result.rules) if automatic else (result.rules, ())
+    return replace(result, rules=rules, notes=(*result.notes, *notes)) if notes else result
 
 
 def _demanded(program: r.Rules, automatic: bool, narrow: tuple[str, ...] = ()) -> tuple[Demand, Adorned]:
@@ -112,9 +112,9 @@ def _demanded(program: r.Rules, automatic: bool, narrow: tuple[str, ...] = ()) -
         whole += stuck
 
 
-def demand_text(found: Demand) -> str:
+def demand_text(result: Demand) -> str:
     """The printer: what is asked how, then the rules."""
-    return "\n".join((*found.notes, rules_text(found.rules)))
+    return "\n".join((*result.notes, rules_text(result.rules)))
 
 
 def _undeclared(program: r.Rules) -> r.Rules:
@@ -210,8 +210,8 @@ class _Transformation:
     def stratify(self) -> list[str]:
         """Weaken demand rules in cycles through negations; the relations for which that does not do."""
         rules = self.program_of((*self.guarded, *self.asking)).rules
-        found = cycles(self.relations, rules)
-        component, broken = found.place, found.broken
+        cyclic = cycles(self.relations, rules)
+        component, broken = cyclic.place, cyclic.broken
         demands, stuck = set(self.name_of.values()), []
         weighed = self.weighed()
         if not broken and not weighed:
@@ -253,7 +253,7 @@ class _Transformation:
         return Demand(rules, first, then, (*self.notes(), *notes), tuple(self.idle))
 
     def notes(self) -> list[str]:
-        found = []
+        lines = []
         for name, columns in self.patterns.items():
             pattern = "".join("b" if c in columns else "f" for c in range(len(self.program.relations[name].types)))
             why = "a part of what asks it"
@@ -265,10 +265,10 @@ class _Transformation:
                     why += "; `query` shows what is asked elsewhere, and its facts"
             elif name in self.adorned.questions:
                 why = "reached only through questions with constants"
-            found.append(f"demand {name} {pattern}: {why}")
+            lines.append(f"demand {name} {pattern}: {why}")
         weak = dict.fromkeys(rule.relation for rule in self.weak)
         why = "more is demanded than is needed, because some conditions are not known before it"
-        return found + [f"weak {name}: {why}" for name in weak]
+        return lines + [f"weak {name}: {why}" for name in weak]
 
 
 def _says_nothing(rule: r.Clause) -> bool:

@@ -26,8 +26,8 @@ from derivable.datalog.values.values import BOOL
 
 def without_cycles(program: r.Rules) -> r.Rules:
     """The program with terms taken apart by expressions in the rules of cycles through negations and aggregates."""
-    found = cycles(program.relations, program.rules)
-    place, broken = found.place, found.broken
+    cyclic = cycles(program.relations, program.rules)
+    place, broken = cyclic.place, cyclic.broken
     if not broken:
         return program
     constructors = {c.relation: c for c in program.constructors.values()}
@@ -51,12 +51,12 @@ def _by_expressions(rule: r.Clause, constructors: Mapping[str, Constructor]) -> 
             if not any(literal is a for a in left):
                 others += apart.get(id(literal), [literal])
         bound = evaluable(others)[1]
-        found = next((a for a in left if _is_bound(a.terms[0], bound)), None)
-        if found is None:
+        chosen = next((a for a in left if _is_bound(a.terms[0], bound)), None)
+        if chosen is None:
             break
-        term, *fields = found.terms
+        term, *fields = chosen.terms
         assert term is not None
-        apart[id(found)] = taken_apart(term, fields, constructors[found.relation], found.span)
+        apart[id(chosen)] = taken_apart(term, fields, constructors[chosen.relation], chosen.span)
     if not apart:
         return rule
     body = [part for literal in rule.body for part in apart.get(id(literal), [literal])]
@@ -72,9 +72,9 @@ def taken_apart(
     term: r.Var | r.Const, fields: Sequence[r.Var | r.Const | None], constructor: Constructor, span: Span
 ) -> list[r.Literal]:
     """The conditions that a term is one of the constructor's and has these fields; None is any field."""
-    found: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), span)]
+    literals: list[r.Literal] = [r.Filter(r.Apply(f"is {constructor.name}", (term,), BOOL), span)]
     for i, (field, t) in enumerate(zip(fields, constructor.fields)):
         if field is not None:
             value = r.Apply(f"{constructor.name}.{i}", (term,), t)
-            found.append(r.Filter(r.Apply("==", (field, value), BOOL), span))
-    return found
+            literals.append(r.Filter(r.Apply("==", (field, value), BOOL), span))
+    return literals

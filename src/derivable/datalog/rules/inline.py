@@ -27,8 +27,8 @@ MOST_ATOMS = 6
 def inline(program: r.Rules) -> tuple[r.Rules, tuple[str, ...]]:
     """The program, and a note on each relation that was written into its reader."""
     notes: list[str] = []
-    while (found := _found(program)) is not None:
-        rule, reader = found
+    while (pair := _found(program)) is not None:
+        rule, reader = pair
         made = _written_into(reader, rule)
         rules = [other for other in program.rules if other is not rule and other is not reader]
         # Facts are given to relations with names alone.
@@ -58,12 +58,12 @@ def _found(program: r.Rules) -> tuple[r.Clause, r.Clause] | None:
     }
     if not candidates:
         return None
-    found = cycles(program.relations, program.rules)
-    sizes = Counter(found.place.values())
+    cyclic = cycles(program.relations, program.rules)
+    sizes = Counter(cyclic.place.values())
     for reader in program.rules:
-        if not isinstance(reader, r.Clause) or reader.relation in found.edges[reader.relation]:
+        if not isinstance(reader, r.Clause) or reader.relation in cyclic.edges[reader.relation]:
             continue
-        if sizes[found.place[reader.relation]] > 1:
+        if sizes[cyclic.place[reader.relation]] > 1:
             continue
         for literal in reader.body:
             if not isinstance(literal, r.Atom) or literal.relation not in candidates:

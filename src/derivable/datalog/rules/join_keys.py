@@ -29,10 +29,10 @@ def with_join_keys(program: r.Rules) -> r.Rules:
     relations, made = dict(program.relations), []
 
     def keyed(clause: r.Clause) -> r.Clause:
-        found = _keyed(clause, program.relations, component, len(made) + 1)
-        if found is None:
+        made_clause = _keyed(clause, program.relations, component, len(made) + 1)
+        if made_clause is None:
             return clause
-        clause, key = found
+        clause, key = made_clause
         types = tuple(term.type for term in key.terms)
         relations[key.relation] = r.Relation(key.relation, types, is_hidden=True, span=key.span)
         made.append(key)
@@ -88,13 +88,13 @@ def _keyed(
 
 def _connected(clause: r.Clause) -> dict[str, str]:
     """name -> one of those that atoms, predicates and equations that can be solved connect it with."""
-    found = {name: name for node in (*clause.terms, *clause.body) for name in r.names(node)}
+    parents = {name: name for node in (*clause.terms, *clause.body) for name in r.names(node)}
     for literal in clause.body:
         is_solved = any(isinstance(side, r.Var) for side, _ in r.sides(literal))
         if not isinstance(literal, (r.Atom, r.Generate)) and not is_solved:
             continue
-        firsts = {found[name] for name in r.names(literal)}
-        for name, first in found.items():
+        firsts = {parents[name] for name in r.names(literal)}
+        for name, first in parents.items():
             if first in firsts:
-                found[name] = min(firsts)
-    return found
+                parents[name] = min(firsts)
+    return parents

@@ -137,12 +137,12 @@ class _Keys:
 
     def groups_of_keys(self) -> list[tuple[r.Clause, list[r.Atom]]]:
         """The clauses that say which groups there are by atoms of the recursion alone."""
-        found = []
+        groups = []
         for clause in self.groups:
             atoms = [literal for literal in clause.body if isinstance(literal, r.Atom) and self.is_own(literal)]
             if len(atoms) == len(clause.body) and _are_distinct(self.head(clause)):
-                found.append((clause, atoms))
-        return found
+                groups.append((clause, atoms))
+        return groups
 
     def follows(
         self, clause: r.Clause, atoms: Sequence[r.Atom], given: Sequence[r.Expr | None], others: Iterable[r.Literal]

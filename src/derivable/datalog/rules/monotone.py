@@ -78,22 +78,22 @@ def _place(term: r.Expr, clause: r.Clause) -> Span:
 def _defined(value: r.Var, body: list[r.Literal]) -> dict[str, r.Expr]:
     """What equations of a body say of variables that nothing else binds, in terms of `value`; they leave the body."""
     elsewhere = {name for literal in body if not isinstance(literal, r.Filter) for name in r.names(literal)}
-    found: dict[str, r.Expr] = {}
+    definitions: dict[str, r.Expr] = {}
     while True:
-        tainted = {value.name, *found}
+        tainted = {value.name, *definitions}
         for literal in body:
             for variable, e in r.sides(literal):
                 if not isinstance(variable, r.Var) or variable.name in tainted | elsewhere:
                     continue
                 if r.names(e) & tainted:
-                    found[variable.name] = substitute(e, found)
+                    definitions[variable.name] = substitute(e, definitions)
                     body.remove(literal)
                     break
             else:
                 continue
             break
         else:
-            return found
+            return definitions
 
 
 class _Test:
@@ -120,11 +120,11 @@ class _Test:
         computes, None for a condition."""
         if not self.is_tested:
             return None
-        found, there, after, there_after = self.both(self.e)
+        before, there, after, there_after = self.both(self.e)
         if head is None:
-            wrong = there & (found != 0) & ~(there_after & (after != 0))
+            wrong = there & (before != 0) & ~(there_after & (after != 0))
         else:
-            wrong = there & ~(there_after & (head.joined(found, after, self.e.type, self.symbols) == after))
+            wrong = there & ~(there_after & (head.joined(before, after, self.e.type, self.symbols) == after))
         if not wrong.any():
             return None if head is not None or self.persists(self.e) else "a value and not for a better one"
         row = int(wrong.argmax())
@@ -147,9 +147,9 @@ class _Test:
 
     def moves(self, e: r.Expr, sign: int) -> bool:
         """Whether an expression gets larger for a better value, or smaller, or has no value any more."""
-        found, there, after, there_after = self.both(e)
-        keys = sort_keys(np.concatenate([found, after]), e.type, self.symbols)
-        before, later = keys[: len(found)], keys[len(found) :]
+        values, there, after, there_after = self.both(e)
+        keys = sort_keys(np.concatenate([values, after]), e.type, self.symbols)
+        before, later = keys[: len(values)], keys[len(values) :]
         return bool((there & (~there_after | (later > before if sign > 0 else later < before))).any())
 
     def both(self, e: r.Expr) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

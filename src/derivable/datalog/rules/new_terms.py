@@ -103,18 +103,18 @@ def _binding(rule: r.Clause, giver: r.Literal, name: str) -> tuple[r.Literal, ..
     while more := [one for one in others if one not in body and r.names(one) & needed]:
         body += more
         needed |= {n for one in more for n in r.names(one)}
-    found, bound = evaluable(body)
-    return (*found, giver) if r.names(giver) - {name} <= bound else None
+    evaluated, bound = evaluable(body)
+    return (*evaluated, giver) if r.names(giver) - {name} <= bound else None
 
 
 def _definitions(rule: r.Clause) -> dict[str, list[r.Expr]]:
     """The expressions that variables of a clause are equal to."""
-    found: dict[str, list[r.Expr]] = {}
+    definitions: dict[str, list[r.Expr]] = {}
     for literal in rule.body:
         for variable, value in r.sides(literal):
             if isinstance(variable, r.Var) and not isinstance(value, r.Const):
-                found.setdefault(variable.name, []).append(value)
-    return found
+                definitions.setdefault(variable.name, []).append(value)
+    return definitions
 
 
 class _Making:

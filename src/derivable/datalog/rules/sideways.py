@@ -57,10 +57,10 @@ def passing(
 
     Unbound alone says that a flexible relation must be demanded with fewer columns.
     """
-    found = _Passing(body, patterns, flexible, frugal)
+    order = _Passing(body, patterns, flexible, frugal)
     if is_asked:
-        found.take(0)
-    return found.run()
+        order.take(0)
+    return order.run()
 
 
 class _Passing:
@@ -75,8 +75,8 @@ class _Passing:
     def run(self) -> list[Call | Unbound] | Unbound:
         ordering = self.ordering
         while True:
-            while (found := ordering.next_cheap()) is not None:
-                self.take(found[0])
+            while (ready_literal := ordering.next_cheap()) is not None:
+                self.take(ready_literal[0])
             atoms = [(i, a) for i, a in ordering.remaining.items() if isinstance(a, r.Atom)]
             others = [(i, a) for i, a in atoms if a.relation not in self.patterns]
             wanted = [(i, a) for i, a in atoms if a.relation in self.patterns]
@@ -93,13 +93,13 @@ class _Passing:
             partly = next((a for _, a in wanted if a.relation in self.frugal and self.columns(a)), None)
             if partly:
                 return Unbound(partly, self.columns(partly))
-            if (found := ordering.next_generator()) is not None:
-                self.take(found[0])
+            if (ready_literal := ordering.next_generator()) is not None:
+                self.take(ready_literal[0])
             elif others:
                 # The one with the most constants; the first of equals.
                 self.take(max(others, key=lambda place: sum(isinstance(t, r.Const) for t in place[1].terms))[0])
-            elif (found := ordering.next_late()) is not None:
-                self.take(found[0])
+            elif (ready_literal := ordering.next_late()) is not None:
+                self.take(ready_literal[0])
             elif wanted:
                 whole = next((a for _, a in wanted if a.relation in self.flexible), None)
                 if whole is not None:
@@ -145,8 +145,8 @@ def evaluable(literals: Sequence[r.Literal]) -> tuple[list[r.Literal], set[str]]
     for place, literal in enumerate(literals):
         if isinstance(literal, r.Atom):
             ordering.take(place, literal)
-    while (found := ordering.next_cheap() or ordering.next_generator() or ordering.next_late()) is not None:
-        ordering.take(*found)
+    while (ready_literal := ordering.next_cheap() or ordering.next_generator() or ordering.next_late()) is not None:
+        ordering.take(*ready_literal)
     return [literal for i, literal in enumerate(literals) if i not in ordering.remaining], ordering.bound
 
 

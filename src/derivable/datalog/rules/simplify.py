@@ -50,10 +50,10 @@ def simple_clause(clause: r.Clause) -> r.Clause | None:
     terms, body = clause.terms, clause.body
     while True:
         terms = tuple(map(fold, terms))
-        found = _conditions(body)
-        if found is None:
+        conditions = _conditions(body)
+        if conditions is None:
             return None
-        body = found
+        body = conditions
         equation = next((e for literal in body if (e := _equation(literal))), None)
         if equation is None:
             return replace(clause, terms=terms, body=tuple(body))
@@ -65,12 +65,12 @@ def simple_clause(clause: r.Clause) -> r.Clause | None:
 
 def _conditions(body: Sequence[r.Literal]) -> list[r.Literal] | None:
     """The literals with their conditions folded, split at `&&` and each once; None if one never holds."""
-    found: list[r.Literal] = []
+    conditions: list[r.Literal] = []
     seen: set[r.Literal] = set()
     for literal in body:
         literal = mapped(literal, fold)
         if not isinstance(literal, r.Filter):
-            found.append(literal)
+            conditions.append(literal)
             continue
         parts = [literal.condition]
         while parts:
@@ -85,8 +85,8 @@ def _conditions(body: Sequence[r.Literal]) -> list[r.Literal] | None:
             part = r.Filter(condition, literal.span)
             if part not in seen:
                 seen.add(part)
-                found.append(part)
-    return found
+                conditions.append(part)
+    return conditions
 
 
 def _equation(literal: r.Literal) -> tuple[r.Literal, str, r.Var | r.Const] | None:

@@ -57,12 +57,12 @@ def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
 def reached(start: Iterable[str], after: Mapping[str, Iterable[str]]) -> set[str]:
     """The names that ways lead to from some, and these."""
     queue = list(start)
-    found = set(queue)
+    names = set(queue)
     while queue:
-        new = {name for name in after.get(queue.pop(), ()) if name not in found}
-        found |= new
+        new = {name for name in after.get(queue.pop(), ()) if name not in names}
+        names |= new
         queue += new
-    return found
+    return names
 
 
 def needed_for(program: r.Rules, names: Iterable[str]) -> set[str]:
@@ -141,8 +141,8 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
     goal  a relation whose first tuple ends a run: what it depends on through atoms alone is one stratum with it, so
           that each round may find the tuple; what it does not need comes last
     """
-    found = cycles(program.relations, program.rules)
-    edges, parts, position = found.edges, found.parts, found.place
+    cyclic = cycles(program.relations, program.rules)
+    edges, parts, position = cyclic.edges, cyclic.parts, cyclic.place
     from derivable.datalog.rules.timed import timed
 
     by_time: dict[str, Timed] = {}
@@ -218,10 +218,10 @@ def _components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]
     pairs = [(number[name], number[target]) for name, targets in edges.items() for target in targets]
     offsets, targets = from_edges(len(names), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     component, count = strongly_connected_components(offsets, targets)
-    found: list[set[str]] = [set() for _ in range(count)]
+    members: list[set[str]] = [set() for _ in range(count)]
     for name, place in zip(names, component.tolist()):
-        found[count - 1 - place].add(name)
-    return found
+        members[count - 1 - place].add(name)
+    return members
 
 
 def _fail(

@@ -163,10 +163,10 @@ def _shifted(e: r.Expr, shifts: Mapping[str, Shifted]) -> Shifted | None:
 
 def _shifts(clause: r.Clause) -> dict[str, Shifted]:
     """The variables that are others, or constants, with a constant added, by the equations of a clause."""
-    found: dict[str, Shifted] = {}
+    shifts: dict[str, Shifted] = {}
     for literal in clause.body:
         for a, b in r.sides(literal)[:1]:
-            one, other = _shifted(a, found), _shifted(b, found)
+            one, other = _shifted(a, shifts), _shifted(b, shifts)
             if not one or not other or one[0] == other[0]:
                 continue
             if one[0] is None:
@@ -174,9 +174,9 @@ def _shifts(clause: r.Clause) -> dict[str, Shifted]:
             # The variable `one[0]`, and all that is said by it, is said by the other one.
             name, moved = one[0], other[1] - one[1]
             assert name is not None
-            found = {key: (other[0], n + moved) if base == name else (base, n) for key, (base, n) in found.items()}
-            found[name] = other[0], moved
-    return found
+            shifts = {key: (other[0], n + moved) if base == name else (base, n) for key, (base, n) in shifts.items()}
+            shifts[name] = other[0], moved
+    return shifts
 
 
 # Columns

@@ -315,7 +315,7 @@ class Executor(Stores):
             table = self.tables[name]
             if table.joins_values or self.stratum_effort[number].rows < table.rows_worth_kernels:
                 return False
-        # Few of its stores have kernels by then, and without these it costs more than it spares.
+        # Below `many_rows` few of its stores have kernels, and the driver costs more than it saves.
         return rows <= policy().few_rows or work >= policy().many_rows
 
     # Tag columns

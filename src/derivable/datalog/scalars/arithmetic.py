@@ -125,14 +125,14 @@ class Translated:
     def mask(self, columns: Columns, count: int, symbols: SymbolTable) -> np.ndarray:
         """Where [row] the bool expression has the value true."""
         assert self._holds is not None
-        arguments, found = self._arguments(columns, count, symbols), np.empty(count, bool)
+        arguments, mask = self._arguments(columns, count, symbols), np.empty(count, bool)
         for row in _parts(count):
-            found[row] = self._holds([argument[row] for argument in arguments])
-        return found
+            mask[row] = self._holds([argument[row] for argument in arguments])
+        return mask
 
     def _arguments(self, columns: Columns, count: int, symbols: SymbolTable) -> list[np.ndarray]:
         """Columns [row] of 64-bit numbers, which the interpreter casts to the arguments' types."""
-        found: list[np.ndarray] = []
+        arguments: list[np.ndarray] = []
         for entry in self.inputs:
             if entry.function is None:
                 words, valid = columns[entry.variable], ()
@@ -140,8 +140,8 @@ class Translated:
                 words, valid = _foreign_words(entry.function, entry.operands, columns, count, symbols)
                 valid = (valid,)
             view = np.float64 if entry.type.family == "float" else np.int64
-            found += [np.ascontiguousarray(words, np.int64).view(view), *valid]
-        return found
+            arguments += [np.ascontiguousarray(words, np.int64).view(view), *valid]
+        return arguments
 
 
 def _parts(count: int) -> list[slice]:
@@ -160,9 +160,9 @@ def _foreign_words(
             there &= valid
     # The function sees only values that are there.
     row = slice(None) if there.all() else np.flatnonzero(there)
-    found, valid = function(symbols, *(words[row] for words, _ in parts))
+    results, valid = function(symbols, *(words[row] for words, _ in parts))
     words = np.zeros(count, np.int64)
-    words[row] = found
+    words[row] = results
     if valid is not None:
         there[row] = valid
     return words, there
@@ -270,9 +270,9 @@ class _Translation:
         parts = [self.optional(operand) for operand in operands]
         if operator in _EXACT:
             there, back = _EXACT[operator]
-            found, (left, right) = optional(there, *parts), parts
-            again = optional(back, Optional(found.value), Optional(right.value))
-            return found.only_if(expr.equal(again.value, left.value))
+            valid, (left, right) = optional(there, *parts), parts
+            again = optional(back, Optional(valid.value), Optional(right.value))
+            return valid.only_if(expr.equal(again.value, left.value))
         if operator == "neg" and e.type.is_integer:
             return optional("saturating_subtract", Optional(Constant(0, dtype)), *parts)
         if operator == "/" and e.type.is_integer:
@@ -293,20 +293,20 @@ class _Translation:
             return self.foreign(partial(_parse, target), target, operand)
         if (source.is_wide and target.is_number) or (target.is_wide and source.family != "entity"):
             return self.foreign(partial(int128.converted, source, target), target, operand)
-        found = self.optional(operand)
+        value = self.optional(operand)
         if target.family == "bool":
-            return Optional(expr.not_equal(found.value, 0), found.valid)
+            return Optional(expr.not_equal(value.value, 0), value.valid)
         if target.family == "char":
             # uint64 has codes that int64 has not; every other type's codes fit it, those of floats saturated.
-            widest = "uint64" if found.value.dtype == "uint64" else "int64"
-            code = expr.saturating_cast(found.value, widest)
+            widest = "uint64" if value.value.dtype == "uint64" else "int64"
+            code = expr.saturating_cast(value.value, widest)
             is_code = (code >= 0) & (code <= 0x10FFFF) & ((code < 0xD800) | (code > 0xDFFF))
-            return Optional(expr.cast(code, dtype), found.valid).only_if(is_code)
+            return Optional(expr.cast(code, dtype), value.valid).only_if(is_code)
         if source.family == "char":
             # The digit; a letter is none.
-            digit = expr.cast(found.value, "int64") - ord("0")
-            return Optional(expr.cast(digit, dtype), found.valid).only_if((digit >= 0) & (digit <= 9))
-        return Optional(expr.saturating_cast(found.value, dtype), found.valid)
+            digit = expr.cast(value.value, "int64") - ord("0")
+            return Optional(expr.cast(digit, dtype), value.valid).only_if((digit >= 0) & (digit <= 9))
+        return Optional(expr.saturating_cast(value.value, dtype), value.valid)
 
 
 def _word(constant: Const, symbols: SymbolTable) -> tuple[np.ndarray, Valid]:

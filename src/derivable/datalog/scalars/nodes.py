@@ -46,11 +46,11 @@ Tree = TypeVar("Tree", bound=Node)
 
 def children(node: Node) -> list[Any]:
     """The nodes right below a node, in the order of its fields."""
-    found: list[Any] = []
+    nodes: list[Any] = []
     for name in node.branches:
         value = getattr(node, name)
-        found += value if isinstance(value, tuple) else (value,)
-    return [part for part in found if isinstance(part, Node)]
+        nodes += value if isinstance(value, tuple) else (value,)
+    return [part for part in nodes if isinstance(part, Node)]
 
 
 def walk(node: Node | None) -> Iterator[Any]:

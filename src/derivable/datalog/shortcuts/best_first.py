@@ -290,7 +290,7 @@ class Propagation:
             )
             table.size = size
             self.made += made
-            # Else a log that grows now would stay beside its successor.
+            # Drop references first: growing must free the old log.
             del arguments
             if code == row_sets.DONE:
                 return None

@@ -138,15 +138,15 @@ class Arguments(Reader):
         """An argument whose operators bind at least so tightly."""
         self.deeper()
         start = self.token.span
-        found = self.operand()
+        argument = self.operand()
         while self.is_infix() and _INFIX[self.token.text] >= least:
             operator = self.take().text
             level = _INFIX[operator]
             # A power goes from the right, all others from the left.
             right = self.argument(level if operator == "^" else level + 1)
-            found = n.Functor(operator, (found, right), span=self.since(start))
+            argument = n.Functor(operator, (argument, right), span=self.since(start))
         self.depth -= 1
-        return found
+        return argument
 
     def operand(self) -> n.Argument:
         start, token = self.token.span, self.token
@@ -184,9 +184,9 @@ class Arguments(Reader):
                 return n.Literal(-operand.value, operand.kind, span=self.since(start))
             return n.Functor("neg", (operand,), span=self.since(start))
         if self.takes("("):
-            found = self.argument()
+            inner = self.argument()
             self.expect(")")
-            return found
+            return inner
         if self.takes("["):
             return n.Record(self.listed("]"), span=self.since(start))
         if self.takes("$"):

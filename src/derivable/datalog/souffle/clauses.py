@@ -32,14 +32,14 @@ def disjuncts(formula: n.Formula | None, types: Types) -> list[list[n.Formula]]:
                 parts = [of(operand, is_true) for operand in operands]
                 if isinstance(node, n.And) != is_true:
                     return [one for part in parts for one in part]
-                found: list[list[n.Formula]] = [[]]
+                bodies: list[list[n.Formula]] = [[]]
                 for part in parts:
-                    found = [[*left, *right] for left in found for right in part]
-                    if len(found) > _MOST:
+                    bodies = [[*left, *right] for left in bodies for right in part]
+                    if len(bodies) > _MOST:
                         hint = "name a part of it: a relation with a rule for each alternative"
                         message = f"this body has more than {_MOST:,} alternatives"
                         raise types.error(UnsupportedError, message, node.span, hint)
-                return found
+                return bodies
             case n.Constraint(operator=operator) if not is_true and operator in _NEGATED:
                 return [[replace(node, operator=_NEGATED[operator])]]
         return [[node if is_true else n.Not(node, span=node.span)]]
@@ -54,18 +54,18 @@ def replaced(node: Any, change: Any) -> Any:
 
 def variables_outside(nodes: Iterable[n.Node]) -> dict[str, n.Variable]:
     """The variables in nodes and not in an aggregate of them, with their first use."""
-    found: dict[str, n.Variable] = {}
+    variables: dict[str, n.Variable] = {}
 
     def look(node: n.Node) -> None:
         if isinstance(node, n.Variable):
-            found.setdefault(node.name, node)
+            variables.setdefault(node.name, node)
         elif not isinstance(node, n.Aggregate):
             for child in children(node):
                 look(child)
 
     for node in nodes:
         look(node)
-    return found
+    return variables
 
 
 @dataclass
@@ -212,9 +212,9 @@ class Clause:
         before, self.bound = self.bound, set(self.outer)
         folded = n.Aggregate, n.Counter
         plain = [one for one in literals if not (isinstance(one, Bound) and isinstance(one.value, folded))]
-        found = [one for one in plain if self.binds(one)]
+        binding = [one for one in plain if self.binds(one)]
         bound, self.bound = self.bound, before
-        return found, bound
+        return binding, bound
 
     def check(self, node: n.Formula | Bound | n.Node) -> None:
         if isinstance(node, Bound):

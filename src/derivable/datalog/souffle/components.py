@@ -41,8 +41,8 @@ class Scope:
     depth: int = 0
 
     def component(self, name: str) -> tuple[n.Component, Mapping[str, str]] | None:
-        found = self.components.get(name)
-        return found or (self.around.component(name) if self.around is not None else None)
+        component = self.components.get(name)
+        return component or (self.around.component(name) if self.around is not None else None)
 
     def known_components(self) -> list[str]:
         return [*self.components, *(self.around.known_components() if self.around else [])]
@@ -103,17 +103,17 @@ class _Flattening:
             for item in part.items:
                 if isinstance(item, n.Instance):
                     inner[id(item)] = self.instance(item, scope, part.binding)
-        found: list[n.Node] = []
+        items: list[n.Node] = []
         for part in parts:
             for item in part.items:
                 if isinstance(item, n.Instance):
-                    found += inner[id(item)]
+                    items += inner[id(item)]
                 elif not isinstance(item, n.Component) and not _is_dropped(item, part.dropped):
-                    found.append(self.renamed(item, scope, part.binding))
+                    items.append(self.renamed(item, scope, part.binding))
                     self.made += 1
         if self.made > _MOST:
             raise ParseError(f"components have more than {_MOST:,} items", source=self.file.source)
-        return found
+        return items
 
     def declare(self, item: n.Node, scope: Scope, binding: Mapping[str, str]) -> None:
         match item:
@@ -146,16 +146,16 @@ class _Flattening:
     ) -> list[Part]:
         """The parts of a component and of its bases, the bases first."""
         name = binding.get(wanted.name, wanted.name)
-        found = scope.component(name)
+        scope_of_base = scope.component(name)
         # A component may be declared in one of those that have it as a base.
         for component in below:
             inner = {c.type.name: c for c in component.items if isinstance(c, n.Component)}
-            if found is None and name in inner:
-                found = inner[name], binding
-        if found is None:
+            if scope_of_base is None and name in inner:
+                scope_of_base = inner[name], binding
+        if scope_of_base is None:
             hint = suggestion(name, scope.known_components(), f"declare it: `.comp {name} {{ ... }}`")
             raise self.error(f"unknown component `{name}`", wanted.span, hint)
-        component, around = found
+        component, around = scope_of_base
         if component in below:
             raise self.error(f"the component `{name}` is a base of itself", component.span)
         parameters = component.type.arguments

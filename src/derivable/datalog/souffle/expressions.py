@@ -220,11 +220,11 @@ class Expressions:
 
     def extremum(self, name: str, parts: list[Any], span: n.Span) -> Any:
         """The largest or smallest of some symbols."""
-        found = parts[0]
+        best = parts[0]
         for part in parts[1:]:
-            is_better = s.Binary("<" if name == "min" else ">", part, found, span=span)
-            found = s.Conditional(is_better, part, found, span=span)
-        return found
+            is_better = s.Binary("<" if name == "min" else ">", part, best, span=span)
+            best = s.Conditional(is_better, part, best, span=span)
+        return best
 
     def converted(self, node: n.Functor, typed: ClauseTypes, wanted: str | None) -> Any:
         """`to_number(x)`, `to_string(x)`, ..., `ord(x)`."""

@@ -39,19 +39,19 @@ def inlined(items: list[n.Node], types: Types, names: Names) -> list[n.Node]:
     if not open_ones:
         return items
     inlining = _Inlining({name: rules[name] for name in open_ones}, types, names)
-    found: list[n.Node] = []
+    nodes: list[n.Node] = []
     for item in items:
         if isinstance(item, n.Directive) and item.relation in open_ones:
             message = f"`{item.relation}` is written into other rules, and has no rows of its own"
             raise types.error(UnsupportedError, message, item.span, "a rule that binds its variables gives it rows")
         if not isinstance(item, n.Clause):
-            found.append(inlining.subsumption(item) if isinstance(item, n.Subsumption) else item)
+            nodes.append(inlining.subsumption(item) if isinstance(item, n.Subsumption) else item)
             continue
         heads = tuple(head for head in item.heads if head.name not in open_ones)
         if heads:
             body = None if item.body is None else inlining.of(item.body, ())
-            found.append(replace(item, heads=heads, body=body))
-    return found
+            nodes.append(replace(item, heads=heads, body=body))
+    return nodes
 
 
 def _reads(rule: n.Clause) -> set[str]:

@@ -27,20 +27,20 @@ def parse(tokens: list[Token], file: SourceText) -> list[n.Node]:
 class Parser(Arguments):
     def items(self, overrides: set[str] | None) -> list[n.Node]:
         """The items up to the end, or to the `}` of a component, whose overrides are added to a set."""
-        found: list[n.Node] = []
+        items: list[n.Node] = []
         while self.token.kind != "end" and not (overrides is not None and self.is_sign("}")):
             self.depth = 0
             start = self.token
             if start.kind == "directive":
-                found += self.directive(overrides)
+                items += self.directive(overrides)
             elif start.kind == "name":
-                found.append(self.clause())
+                items.append(self.clause())
             elif start.text == ":-" or start.text == "?":
                 self.error("a rule has a head", hint="write `violated() :- ...`")
             else:
                 hint = "items are `.decl p(x:number)`, `p(1).` and `p(x) :- q(x).`"
                 self.unexpected("a declaration, a fact or a rule", hint)
-        return found
+        return items
 
     # Facts and rules
 
@@ -76,10 +76,10 @@ class Parser(Arguments):
         return n.Clause(tuple(heads), None, more=more, span=span)
 
     def body(self) -> n.Formula:
-        found = self.formula()
+        formula = self.formula()
         if not self.takes("."):
             self.unexpected("`,`, `;` or `.`", "a rule ends with a dot")
-        return found
+        return formula
 
     def plan(self) -> None:
         """`.plan 0:(1,2), 1:(2,1)`, which changes no result."""
@@ -162,12 +162,12 @@ class Parser(Arguments):
         if self.token.kind == "name" and self.at(1).kind in ("directive", "end"):
             known = ", ".join(QUALIFIERS)
             self.error(f"`{self.token.text}` is no qualifier of a relation", hint=f"known are {known}")
-        found: list[n.Node] = []
+        items: list[n.Node] = []
         for name in names:
             span = self.through(start, name.span)
-            found.append(n.Relation(name.text, attributes, frozenset(qualifiers), tuple(keys), span=span))
-            found += [n.Directive(kind, name.text, span=span) for kind in _IO if kind in qualifiers]
-        return found
+            items.append(n.Relation(name.text, attributes, frozenset(qualifiers), tuple(keys), span=span))
+            items += [n.Directive(kind, name.text, span=span) for kind in _IO if kind in qualifiers]
+        return items
 
     def key(self) -> tuple[str, ...]:
         if not self.takes("("):
@@ -178,9 +178,9 @@ class Parser(Arguments):
 
     def attributes(self, closing: str) -> tuple[n.Attribute, ...]:
         """`x:number, y:symbol` and the closing sign."""
-        found: list[n.Attribute] = []
+        attributes: list[n.Attribute] = []
         while not self.takes(closing):
-            if found:
+            if attributes:
                 self.expect(",")
             name = self.name("a column")
             self.expect(":", f"columns have types: `{name.text}:number`")
@@ -188,8 +188,8 @@ class Parser(Arguments):
             if self.is_sign("<") and self.is_sign(">", 1):
                 hint = "write it as a subsumption: `p(x, a) <= p(x, b) :- b <= a.`"
                 self.error("columns with lattices of one's own are not read", name.span, hint)
-            found.append(n.Attribute(name.text, type_name, span=self.through(name.span, span)))
-        return tuple(found)
+            attributes.append(n.Attribute(name.text, type_name, span=self.through(name.span, span)))
+        return tuple(attributes)
 
     def type(self, start: n.Span) -> n.Node:
         name = self.name("a type").text

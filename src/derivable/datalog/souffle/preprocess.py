@@ -197,21 +197,21 @@ class Preprocessor:
         self, tokens: list[Token], file: SourceText, hidden: frozenset[str] = frozenset(), at: Span | None = None
     ) -> list[Token]:
         """The tokens with macros replaced, whose results stand where they are used."""
-        found: list[Token] = []
+        result: list[Token] = []
         place = 0
         while place < len(tokens):
             token = tokens[place]
             place += 1
             macro = self.macros.get(token.text) if token.kind == "name" and token.text not in hidden else None
             if macro is None:
-                found.append(_builtin(token if at is None else replace(token, span=at), file))
+                result.append(_builtin(token if at is None else replace(token, span=at), file))
                 continue
             span = at or token.span
             if macro.parameters is None:
                 body = list(macro.body)
             else:
                 if place == len(tokens) or tokens[place].text != "(":
-                    found.append(token if at is None else replace(token, span=at))
+                    result.append(token if at is None else replace(token, span=at))
                     continue
                 arguments, place = _arguments(tokens, place, token, file)
                 if len(arguments) != len(macro.parameters) and not (not macro.parameters and arguments == [[]]):
@@ -224,8 +224,8 @@ class Preprocessor:
             self.made += len(made)
             if self.made > _MOST:
                 raise file.error(f"macros make more than {_MOST:,} tokens", span)
-            found += made
-        return found
+            result += made
+        return result
 
     def _filled(
         self, macro: Macro, arguments: list[list[Token]], file: SourceText, hidden: frozenset[str], span: Span
@@ -318,10 +318,10 @@ class _Condition:
         if self.takes("-"):
             return -self.operand()
         if self.takes("("):
-            found = self.level(0)
+            value = self.level(0)
             if not self.takes(")"):
                 raise self.error()
-            return found
+            return value
         if self.place == len(self.texts):
             raise self.error()
         kind, text = self.kinds[self.place], self.texts[self.place]
@@ -349,7 +349,7 @@ def _end_of_line(tokens: list[Token], place: int, file: SourceText) -> int:
 
 def _arguments(tokens: list[Token], place: int, name: Token, file: SourceText) -> tuple[list[list[Token]], int]:
     """The arguments of the macro call whose `(` is at a position, and the position behind its `)`."""
-    found: list[list[Token]] = [[]]
+    arguments: list[list[Token]] = [[]]
     depth = 0
     for i in range(place, len(tokens)):
         text = tokens[i].text if tokens[i].kind == "sign" else ""
@@ -360,28 +360,28 @@ def _arguments(tokens: list[Token], place: int, name: Token, file: SourceText) -
         elif text == ")":
             depth -= 1
             if not depth:
-                return found, i + 1
+                return arguments, i + 1
         if text == "," and depth == 1:
-            found.append([])
+            arguments.append([])
         else:
-            found[-1].append(tokens[i])
+            arguments[-1].append(tokens[i])
     raise file.error(f"the arguments of the macro `{name.text}` do not end", name.span, "they end with `)`")
 
 
 def _pasted(body: list[Token]) -> list[Token]:
     """A body in which `a ## b` is one token."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     place = 0
     while place < len(body):
         token = body[place]
-        if token.kind == "line" and place + 2 < len(body) and body[place + 1].kind == "line" and found:
-            joined = found.pop().text + body[place + 2].text
-            found += tokens_of(SourceText(joined, "<macro>", True))
+        if token.kind == "line" and place + 2 < len(body) and body[place + 1].kind == "line" and tokens:
+            joined = tokens.pop().text + body[place + 2].text
+            tokens += tokens_of(SourceText(joined, "<macro>", True))
             place += 3
             continue
-        found.append(token)
+        tokens.append(token)
         place += 1
-    return found
+    return tokens
 
 
 def _builtin(token: Token, file: SourceText) -> Token:

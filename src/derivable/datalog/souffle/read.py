@@ -82,13 +82,13 @@ def read_inputs(loaded: Loaded, folder: str | os.PathLike, roots: Roots) -> dict
 
     Raises DomainError for a directive that cannot be followed, ParseError for a file that is not there or is wrong.
     """
-    found: dict[str, list[Any]] = {}
+    inputs: dict[str, list[Any]] = {}
     values = Values(loaded.types, loaded.bits)
     for directive in loaded.directives:
         if directive.kind == "input":
             options = Options(directive, loaded)
-            found.setdefault(directive.relation, []).append(_facts(options, values, Path(folder), roots))
-    return {name: parts[0] if len(parts) == 1 else _together(parts) for name, parts in found.items()}
+            inputs.setdefault(directive.relation, []).append(_facts(options, values, Path(folder), roots))
+    return {name: parts[0] if len(parts) == 1 else _together(parts) for name, parts in inputs.items()}
 
 
 def _together(parts: list[Any]) -> list[tuple]:
@@ -213,7 +213,7 @@ class _Lines:
     def by_line(self) -> list[tuple]:
         """The facts line by line, whose errors have their place."""
         text = utf8_text(self.data, self.source)
-        found: list[tuple] = []
+        rows: list[tuple] = []
         for number, fields in enumerate(self.rows(text), 1):
             if number == 1 and self.options.has_header:
                 continue
@@ -228,8 +228,8 @@ class _Lines:
                 except NoValueError as error:
                     message = f"column {place + 1} of `{self.options.relation}`: {error}"
                     raise self.error(message, text, number, fields[place]) from None
-            found.append(tuple(row))
-        return found
+            rows.append(tuple(row))
+        return rows
 
     def error(self, message: str, text: str, line: int, value: str) -> ParseError:
         hint = None if self.options.get("delimiter") else 'columns are separated by tabs, or say `delimiter=","`'
@@ -250,12 +250,12 @@ class _Lines:
                 yield line.split(self.options.delimiter)
 
     def quoted(self, line: str, text: str, number: int) -> list[str]:
-        delimiter, found, place = self.options.delimiter, [], 0
+        delimiter, texts, place = self.options.delimiter, [], 0
         while place <= len(line):
             if not line.startswith('"', place):
                 end = line.find(delimiter, place)
                 end = len(line) if end < 0 else end
-                found.append(line[place:end])
+                texts.append(line[place:end])
                 place = end + len(delimiter)
                 continue
             part, place = "", place + 1
@@ -270,23 +270,23 @@ class _Lines:
                 part, place = part + '"', place + 1
             if place < len(line) and not line.startswith(delimiter, place):
                 raise self.error("a separator must follow the quoted field", text, number, line[place:])
-            found.append(part)
+            texts.append(part)
             place += len(delimiter)
-        return found
+        return texts
 
     def bracketed(self, line: str, text: str, number: int) -> list[str]:
         """Fields in which a record has the delimiter between its parts."""
-        delimiter, found, place, start, depth = self.options.delimiter, [], 0, 0, 0
+        delimiter, texts, place, start, depth = self.options.delimiter, [], 0, 0, 0
         while place < len(line):
             if not depth and line.startswith(delimiter, place):
-                found.append(line[start:place])
+                texts.append(line[start:place])
                 place = start = place + len(delimiter)
                 continue
             depth += (line[place] == "[") - (line[place] == "]")
             place += 1
         if depth > 0:
             raise self.error("a bracket does not end", text, number, "")
-        return [*found, line[start:]]
+        return [*texts, line[start:]]
 
 
 def _from_json(data: bytes, source: str, options: Options, values: Values) -> list[tuple]:
@@ -297,17 +297,17 @@ def _from_json(data: bytes, source: str, options: Options, values: Values) -> li
     if not isinstance(rows, list):
         raise ParseError("a list of facts is wanted", source=source, hint='such as [[1, "a"], [2, "b"]]')
     names = [a.name for a in options.declared.attributes]
-    found = []
+    tuples = []
     for number, row in enumerate(rows, 1):
         parts = [row.get(name) for name in names] if isinstance(row, dict) else row
         if not isinstance(parts, list) or len(parts) != len(options.types):
             message = f"fact {number} is not a list of {len(options.types)} values"
             raise ParseError(message, source=source)
         try:
-            found.append(tuple(_of_json(part, t, values) for part, t in zip(parts, options.types)))
+            tuples.append(tuple(_of_json(part, t, values) for part, t in zip(parts, options.types)))
         except NoValueError as error:
             raise ParseError(f"fact {number} of `{options.relation}`: {error}", source=source) from None
-    return found
+    return tuples
 
 
 def _of_json(value: Any, t: str, values: Values) -> Any:
@@ -339,13 +339,13 @@ def _from_sqlite(path: Path, options: Options, values: Values) -> list[tuple]:
             rows = database.execute(f'SELECT * FROM "{quoted}"').fetchall()
     except sqlite3.Error as error:
         raise ParseError(f"cannot read `{name}`: {error}", source=os.fspath(path)) from None
-    found = []
+    tuples = []
     for number, row in enumerate(rows, 1):
         if len(row) != len(options.types):
             message = f"`{name}` has {len(row)} columns, and `{options.relation}` {len(options.types)}"
             raise ParseError(message, source=os.fspath(path))
         try:
-            found.append(tuple(values.value(str(value), t) for value, t in zip(row, options.types)))
+            tuples.append(tuple(values.value(str(value), t) for value, t in zip(row, options.types)))
         except NoValueError as error:
             raise ParseError(f"row {number} of `{name}`: {error}", source=os.fspath(path)) from None
-    return found
+    return tuples

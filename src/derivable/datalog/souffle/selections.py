@@ -66,10 +66,10 @@ class Selection:
 
 def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
     """Name -> how the relation is kept, of those that do not keep all."""
-    found: dict[str, Selection] = {}
+    by_name: dict[str, Selection] = {}
     for relation in types.relations.values():
         if relation.keys:
-            found[relation.name] = _choice(relation, items, types)
+            by_name[relation.name] = _choice(relation, items, types)
     subsumptions: dict[str, list[n.Subsumption]] = {}
     for item in items:
         if isinstance(item, n.Subsumption):
@@ -79,16 +79,16 @@ def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
             types.columns(item.less.name, item.span)
             subsumptions.setdefault(item.less.name, []).append(item)
     for name, rules in subsumptions.items():
-        if name in found:
+        if name in by_name:
             message = f"`{name}` has a choice-domain and a subsumption"
             raise types.error(UnsupportedError, message, rules[0].span)
-        found[name] = _best(types.relations[name], rules, types)
+        by_name[name] = _best(types.relations[name], rules, types)
     for name, (place, lattice) in _extrema_in_heads(items, types).items():
-        if name in found:
+        if name in by_name:
             message = f"`{name}` has a choice-domain or a subsumption, and `{lattice}` in a head"
             raise types.error(UnsupportedError, message, types.relations[name].span)
-        found[name] = _of_column(types.relations[name], place, lattice)
-    return found
+        by_name[name] = _of_column(types.relations[name], place, lattice)
+    return by_name
 
 
 def _choice(relation: n.Relation, items: list[n.Node], types: Types) -> Selection:
@@ -113,8 +113,8 @@ def _choice(relation: n.Relation, items: list[n.Node], types: Types) -> Selectio
 
 def _best(relation: n.Relation, rules: list[n.Subsumption], types: Types) -> Selection:
     width = len(relation.attributes)
-    found = [_extremum(rule) for rule in rules]
-    places = set(found)
+    extrema = [_extremum(rule) for rule in rules]
+    places = set(extrema)
     if None not in places and len(places) == 1:
         [(place, lattice)] = [one for one in places if one is not None]
         return _of_column(relation, place, lattice)
@@ -134,16 +134,16 @@ def is_extremum(node: n.Node) -> bool:
 
 def _extrema_in_heads(items: list[n.Node], types: Types) -> dict[str, tuple[int, str]]:
     """Relation -> (column, "min" or "max") of `p(x, min(y)) :- ...`."""
-    found: dict[str, tuple[int, str]] = {}
+    columns: dict[str, tuple[int, str]] = {}
     for item in items:
         for head in item.heads if isinstance(item, n.Clause) else ():
             for place, argument in enumerate(head.arguments):
                 if is_extremum(argument) and isinstance(argument, n.Functor):
                     types.columns(head.name, head.span)
-                    if found.setdefault(head.name, (place, argument.name)) != (place, argument.name):
+                    if columns.setdefault(head.name, (place, argument.name)) != (place, argument.name):
                         message = f"`{head.name}` keeps the best value of two columns, or in two ways"
                         raise types.error(UnsupportedError, message, argument.span)
-    return found
+    return columns
 
 
 def _extremum(rule: n.Subsumption) -> tuple[int, str] | None:
@@ -176,7 +176,7 @@ def feeders(items: list[n.Node]) -> dict[str, set[str]]:
             read = {part.name for part in walk(item.body) if isinstance(part, n.Atom)}
             for name in read:
                 edges.setdefault(name, set()).update(head.name for head in item.heads)
-    found: dict[str, set[str]] = {}
+    sources: dict[str, set[str]] = {}
     for name in edges:
         waiting, seen = [name], set()
         while waiting:
@@ -184,8 +184,8 @@ def feeders(items: list[n.Node]) -> dict[str, set[str]]:
                 if target not in seen:
                     seen.add(target)
                     waiting.append(target)
-        found[name] = seen
-    return found
+        sources[name] = seen
+    return sources
 
 
 def makes_values(items: list[n.Node], names: set[str]) -> n.Clause | None:

@@ -286,9 +286,9 @@ class Translation:
         if isinstance(subject, n.Variable) and not self.is_bound_before(subject.name, node, clause):
             value = self.expressions.value(pattern, clause.typed, t)
             return s.Binary("==", s.Variable(subject.name, span=subject.span), value, span=node.span)
-        found = self.expressions.pattern(pattern, clause.typed, t or "", extra, self.names)
+        pattern_parts = self.expressions.pattern(pattern, clause.typed, t or "", extra, self.names)
         value = self.expressions.value(subject, clause.typed, t)
-        return _conjunction([s.Case(value, found, span=node.span), *extra], node.span)
+        return _conjunction([s.Case(value, pattern_parts, span=node.span), *extra], node.span)
 
     def is_bound_before(self, name: str, node: n.Formula, clause: Clause) -> bool:
         """Whether a literal before this one, in the order of what binds what, has a variable."""
@@ -366,8 +366,10 @@ class Translation:
         operator = "avg" if operator == "mean" else operator
         body = _conjunction(formulas, span) or s.Constant(True, "bool", span=span)
         groups = None if inner.given is None else _atom(*inner.given, span)
-        found = s.Aggregate(operator, bindings, body, (result,), arguments, group=group, group_body=groups, span=span)
-        return _conjunction([found, self.assigned(node.variable, result, result_type, span)], span)
+        aggregate = s.Aggregate(
+            operator, bindings, body, (result,), arguments, group=group, group_body=groups, span=span
+        )
+        return _conjunction([aggregate, self.assigned(node.variable, result, result_type, span)], span)
 
     def with_names(self, literal: Any) -> Any:
         """An atom of which every column counts: `_` is a variable."""

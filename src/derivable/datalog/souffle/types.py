@@ -108,16 +108,16 @@ class Types:
         assert isinstance(item, n.SubType)
         if name in below:
             raise self.error(BindingError, f"the type `{name}` is made of itself", item.span)
-        found = {
+        bases = {
             base: self.base[base]
             if base in self.base and base not in self.declared
             else self._base(base, self.of_name(base, item.span), (*below, name))
             for base in item.bases
         }
-        if len(set(found.values())) > 1:
-            shown = " and ".join(f"`{base}` is {one}" for base, one in found.items())
+        if len(set(bases.values())) > 1:
+            shown = " and ".join(f"`{base}` is {one}" for base, one in bases.items())
             raise self.error(TypeMismatchError, f"`{name}` is a union of different things: {shown}", item.span)
-        return next(iter(found.values()))
+        return next(iter(bases.values()))
 
     def of_name(self, name: str, span: n.Span) -> n.Node:
         if name in self.declared:
@@ -147,29 +147,29 @@ class Types:
         name = node.name.rpartition(".")[2]
         if wanted in self.sums and name in self.sums[wanted]:
             return wanted, self.sums[wanted][name]
-        found = [(one, branches[name]) for one, branches in self.sums.items() if name in branches]
-        if len(found) == 1 and (wanted is None or wanted not in self.sums):
-            return found[0]
-        if not found:
+        branches_of = [(one, branches[name]) for one, branches in self.sums.items() if name in branches]
+        if len(branches_of) == 1 and (wanted is None or wanted not in self.sums):
+            return branches_of[0]
+        if not branches_of:
             known = [branch for branches in self.sums.values() for branch in branches]
             hint = suggestion(name, known, f"declare it: `.type T = {name} {{x: number}} | ...`")
             raise self.error(BindingError, f"unknown branch `${name}`", node.span, hint)
         if wanted in self.sums:
             hint = f"the branches of `{wanted}` are {', '.join(self.sums[wanted])}"
             raise self.error(TypeMismatchError, f"`{wanted}` has no branch `${name}`", node.span, hint)
-        hint = f"say which one: `as(${name}(...), {found[0][0]})`"
-        shown = " and ".join(one for one, _ in found)
+        hint = f"say which one: `as(${name}(...), {branches_of[0][0]})`"
+        shown = " and ".join(one for one, _ in branches_of)
         raise self.error(TypeMismatchError, f"`${name}` is a branch of {shown}", node.span, hint)
 
 
 def _free(name: str, taken: set[str]) -> str:
     """A name for a constructor that no other one has."""
-    found = stem = name.replace(".", "_").replace("?", "_")
+    title = stem = name.replace(".", "_").replace("?", "_")
     number = 2
-    while found in taken:
-        found, number = f"{stem}_{number}", number + 1
-    taken.add(found)
-    return found
+    while title in taken:
+        title, number = f"{stem}_{number}", number + 1
+    taken.add(title)
+    return title
 
 
 class ClauseTypes:
@@ -202,10 +202,10 @@ class ClauseTypes:
                     self.argument(argument, t)
             case n.Constraint(operator=operator, left=left, right=right):
                 wanted = None if operator in _COMPARED else "symbol"
-                found = self.argument(left, wanted)
-                found = self.argument(right, found or wanted)
-                if wanted is None and found is not None:
-                    self.argument(left, found)
+                type_name = self.argument(left, wanted)
+                type_name = self.argument(right, type_name or wanted)
+                if wanted is None and type_name is not None:
+                    self.argument(left, type_name)
             case _:
                 for child in children(node):
                     self.formula(child)
@@ -245,13 +245,13 @@ class ClauseTypes:
                     self.argument(argument, self.types.resolved(parameter, declared.span))
                 return self.types.resolved(declared.result, declared.span)
             case n.Aggregate(operator=operator, target=target, body=body):
-                found = None if operator == "count" else self.argument(target, wanted)  # type: ignore[arg-type]
+                type_name = None if operator == "count" else self.argument(target, wanted)  # type: ignore[arg-type]
                 self.formula(body)
                 if operator == "mean":
                     return "float"
                 if operator == "count":
                     return wanted if wanted in NUMERIC else "number"
-                return self.argument(target, found or wanted)  # type: ignore[arg-type]
+                return self.argument(target, type_name or wanted)  # type: ignore[arg-type]
             case n.Functor(name=name, arguments=arguments):
                 if name in _RESULTS:
                     parameters = _PARAMETERS.get(name, ())

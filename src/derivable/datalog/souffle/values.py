@@ -57,13 +57,13 @@ class Values:
                 return float(text)
             except ValueError:
                 raise NoValueError(f"{text!r} is no float") from None
-        found = number_in(text)
-        if found is None:
+        value = number_in(text)
+        if value is None:
             raise NoValueError(f"{text!r} is no {t}")
         low, high = self.limits[t]
-        if not low <= found <= high:
+        if not low <= value <= high:
             raise NoValueError(f"{text} is too large or too small for {t} of {self.bits} bits")
-        return found
+        return value
 
     def structure(self, text: str, place: int, t: str, ends: str = "") -> tuple[Any, int]:
         """The value that begins at a place, and where it ends; `ends` are the signs behind a symbol or number."""

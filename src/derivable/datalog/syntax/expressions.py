@@ -123,8 +123,8 @@ class Expressions(Reader):
         left = self.unary()
         while True:
             operator = self.tokens[self.position].text
-            found = _LEVELS.get(operator, -1)
-            if found < level:
+            precedence = _LEVELS.get(operator, -1)
+            if precedence < level:
                 return left
             if operator == "in":
                 left = self.in_range(start, left)
@@ -132,8 +132,8 @@ class Expressions(Reader):
             if operator == "is":
                 self.fail("`is` stands behind `case`", f"write `case {expression_text(left)} is ...`")
             self.position += 1
-            left = s.Binary(operator, left, self.binary(found + 1), span=self.since(start))
-            if found == _COMPARISON and self.token.text in _COMPARISONS:
+            left = s.Binary(operator, left, self.binary(precedence + 1), span=self.since(start))
+            if precedence == _COMPARISON and self.token.text in _COMPARISONS:
                 self.fail("comparisons cannot be chained", "write `a < b and b < c`")
 
     def in_range(self, start: Token, variable: Any) -> s.InRange:
@@ -322,18 +322,18 @@ class Expressions(Reader):
         is_quantified = name in ("exists", "forall") and self.at("(") and not self.at_typed_variable()
         if (is_atom or is_quantified or self.at("not", "~", "case")) and name in AGGREGATES:
             return self.aggregate(start, name, parameters, discrete, arguments, (), ())
-        found, types = [], []
+        items, types = [], []
         while not self.at(")", ":"):
-            found.append(self.typed_variable(types) if self.at_typed_variable() else self.argument())
+            items.append(self.typed_variable(types) if self.at_typed_variable() else self.argument())
             if not self.accept(","):
                 break
         if types and not self.at(":"):
             self.fail(f"expected `:` after the variables of `{name}`, found {self.token.shown()}")
         if self.at(":"):
-            for node in found:
+            for node in items:
                 if not isinstance(node, s.Variable):
                     self.fail("only variables can stand before the `:` of an aggregate", span=node.span)
-            names = tuple(node.name for node in found)
+            names = tuple(node.name for node in items)
             self.advance()
             return self.aggregate(start, name, parameters, discrete, arguments, names, tuple(types))
         if discrete or arguments:
@@ -346,7 +346,7 @@ class Expressions(Reader):
                     f"an aggregate is written `{name}<...>(x: p(x))`",
                     self.since(start),
                 )
-        return s.Atom(name, tuple(found), tuple(word for word, _ in parameters if word), span=self.since(start))
+        return s.Atom(name, tuple(items), tuple(word for word, _ in parameters if word), span=self.since(start))
 
     # Parameters, as in `top<3>`, `sort<desc>`, `range<usize>`
 
@@ -385,9 +385,9 @@ class Expressions(Reader):
 
     def parameters(self) -> s.Parameters:
         self.expect("<", "before the parameters")
-        found = self.separated(self.parameter)
+        parameters = self.separated(self.parameter)
         self.expect(">", "after the parameters")
-        return tuple(found)
+        return tuple(parameters)
 
     def parameter(self) -> tuple[str | None, Any]:
         if self.token.kind == "name" or self.at("&str"):
@@ -417,14 +417,14 @@ class Expressions(Reader):
         return s.Variable(token.text, span=token.span)
 
     def aggregate(self, start: Token, name, parameters, discrete, arguments, bindings, types) -> s.Aggregate:
-        found = s.Aggregate(name, bindings, self.body("in the aggregate"), None, arguments, parameters, discrete)
+        aggregate = s.Aggregate(name, bindings, self.body("in the aggregate"), None, arguments, parameters, discrete)
         if self.accept("where"):
             types = [*types]
             group = tuple(self.separated(lambda: self.group_variable(types)))
             self.expect(":", "after the group variables")
-            found = replace(found, group=group, group_body=self.body("after `where`"))
+            aggregate = replace(aggregate, group=group, group_body=self.body("after `where`"))
         self.expect(")", f"to close the aggregate `{name}`")
-        return replace(found, types=tuple(types), span=self.since(start))
+        return replace(aggregate, types=tuple(types), span=self.since(start))
 
     def group_variable(self, types: list[tuple[str, str]]) -> str:
         if self.at_typed_variable():

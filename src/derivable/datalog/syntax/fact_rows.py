@@ -95,7 +95,7 @@ def fact_set(text: str, start: int, fewest: int, fewest_choices: int) -> Rows | 
 def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
     """(where they end, their rows by relation) of the single facts `rel edge(0, 1)` from `start` on, up to the first
     item that is none. There are no rows if there are fewer than `fewest`, or several kinds in a column."""
-    found: dict[tuple[str, int, bool], list[str]] = {}
+    texts: dict[tuple[str, int, bool], list[str]] = {}
     position, count, ends = start, 0, start
     head_at, arguments_at, next_at = (_compiled(pattern).match for pattern in (_HEAD, _ARGUMENTS, _NEXT))
     constants_of = _compiled(_CONSTANT).findall
@@ -106,14 +106,14 @@ def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
         if row is None or following is None:
             break
         values = constants_of(row[1])
-        flat = found.setdefault((name, len(values), tag is not None), [])
+        flat = texts.setdefault((name, len(values), tag is not None), [])
         if tag is not None:
             flat.append(tag)
         flat += values
         count, ends, position = count + 1, row.end(), following.end()
     if count < fewest:
         return ends, []
-    tables = [_rows(name, flat, arity, tag, False, (start, ends)) for (name, arity, tag), flat in found.items()]
+    tables = [_rows(name, flat, arity, tag, False, (start, ends)) for (name, arity, tag), flat in texts.items()]
     complete = [table for table in tables if table is not None]
     return ends, complete if len(complete) == len(tables) else []
 

@@ -30,10 +30,10 @@ def with_imports(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
 
 
 def _items(syntax: s.Syntax, directory: Path, seen: set[Path], roots: Roots) -> list[s.Item]:
-    found: list[s.Item] = []
+    items: list[s.Item] = []
     for item in syntax.items:
         if not isinstance(item, s.Import):
-            found.append(item)
+            items.append(item)
             continue
         try:
             path = (directory / checked_path(item.path)).resolve()
@@ -43,8 +43,8 @@ def _items(syntax: s.Syntax, directory: Path, seen: set[Path], roots: Roots) -> 
             continue
         seen.add(path)
         imported = parse(_read(path, item, syntax, roots), item.path, is_imported=True)
-        found += [_located(item, path.parent) for item in _items(imported, path.parent, seen, roots)]
-    return found
+        items += [_located(item, path.parent) for item in _items(imported, path.parent, seen, roots)]
+    return items
 
 
 def _read(path: Path, item: s.Import, syntax: s.Syntax, roots: Roots) -> str:

@@ -97,7 +97,7 @@ def tokens(
     if fewest_choices is None:
         fewest_choices = fewest_rows
     text = places.text
-    found: list[Token] = []
+    read: list[Token] = []
     position, length, match = start, len(text) if stop is None else stop, _TOKEN.match
     looked_at = start
     has_runs = text.count("rel") >= fewest_rows
@@ -116,25 +116,25 @@ def tokens(
                 looked_at, rows = fact_run(text, start, fewest_rows)
                 if rows:
                     position = looked_at
-                    found.append(Token("rows", "rel", start, position, places, rows))
+                    read.append(Token("rows", "rel", start, position, places, rows))
                     continue
         elif kind == "bracket":
             kind = "mark"
             if (
                 has_sets
                 and body == "{"
-                and len(found) > 2
-                and found[-3].text in ("rel", "relation")
-                and found[-2].kind == "name"
+                and len(read) > 2
+                and read[-3].text in ("rel", "relation")
+                and read[-2].kind == "name"
             ):
                 row_set = fact_set(text, start, fewest_rows, fewest_choices)
                 if row_set is not None:
                     position = row_set.end
-                    found.append(Token("rows", "{", start, position, places, [row_set]))
+                    read.append(Token("rows", "{", start, position, places, [row_set]))
                     continue
-        found.append(Token(kind, body, start, position, places))
-    found.append(Token("end", "", length, length, places))
-    return found
+        read.append(Token(kind, body, start, position, places))
+    read.append(Token("end", "", length, length, places))
+    return read
 
 
 def bad_token(token: Token, source: str) -> ParseError:

@@ -75,9 +75,9 @@ def other_form(text: str, tokens: list[Token], position: int, items: tuple[int, 
     place, (before, item) = _Place(text, tokens, position), items
     if position == item:
         # What follows an item may have been meant as a part of it.
-        found = _item(place)
-        if found is not None or item == before:
-            return found
+        form = _item(place)
+        if form is not None or item == before:
+            return form
         item = before
     return _mark(place) or _word(place) or _disjunction(place, item)
 
@@ -99,9 +99,9 @@ class _Place:
 
     def joined(self, *texts: str, first: int = 0) -> bool:
         """Whether the tokens from `first` on have these texts, without space between them."""
-        found = [self.at(first + i) for i in range(len(texts))]
-        together = all(a.end == b.start for a, b in pairwise(found))
-        return together and tuple(token.text for token in found) == texts
+        tokens = [self.at(first + i) for i in range(len(texts))]
+        together = all(a.end == b.start for a, b in pairwise(tokens))
+        return together and tuple(token.text for token in tokens) == texts
 
     def form(self, message: str, hint: str, first: int = 0, last: int = 0) -> Form:
         return Form(message, hint, self.at(first).start, self.at(last).end)
@@ -134,8 +134,8 @@ class _Place:
     def clause(self) -> str:
         """The clause here without its dot, on one line, in this language's words."""
         end = self.clause_end()
-        found = self.text[self.token.start : self.tokens[max(end - 1, self.position)].end]
-        return " ".join(found.replace("\\+", "not ").replace("not  ", "not ").split())
+        clause = self.text[self.token.start : self.tokens[max(end - 1, self.position)].end]
+        return " ".join(clause.replace("\\+", "not ").replace("not  ", "not ").split())
 
 
 def _is_dot(token: Token) -> bool:
@@ -215,23 +215,23 @@ def _tagged(place: _Place) -> Form | None:
 
 def _heads(place: _Place) -> tuple[list[tuple[str, str]] | None, list[Token]]:
     """The (probability, atom) of the heads of a clause, and the tokens of its body; None if they are none."""
-    found = _tokens_of_clause(place)
-    cut = next((i for i, t in enumerate(found) if t.text in (":-", "=")), len(found))
+    tokens = _tokens_of_clause(place)
+    cut = next((i for i, t in enumerate(tokens) if t.text in (":-", "=")), len(tokens))
     heads: list[tuple[str, str]] = []
     start, depth = 0, 0
-    for i, token in enumerate([*found[:cut], None]):
+    for i, token in enumerate([*tokens[:cut], None]):
         if token is not None:
             depth += (token.text == "(") - (token.text == ")")
             if depth or token.text != ";":
                 continue
-        part = found[start:i]
+        part = tokens[start:i]
         start = i + 1
         mark = next((k for k, t in enumerate(part) if t.text == "::"), None)
         if not mark or len(part) < mark + 2 or part[mark + 1].kind != "name":
             return None, []
         atom = place.text[part[mark + 1].start : part[-1].end]
         heads.append((place.text[part[0].start : part[mark - 1].end], atom if "(" in atom else f"{atom}()"))
-    return heads, found[cut + 1 :]
+    return heads, tokens[cut + 1 :]
 
 
 def _written(place: _Place, body: list[Token]) -> str:
@@ -284,8 +284,8 @@ def _before_dot(place: _Place) -> int:
 def _mark(place: _Place) -> Form | None:
     """A sign that this language has not."""
     token = place.token
-    if (found := _among(place, _MARKS)) is not None:
-        return found
+    if (form := _among(place, _MARKS)) is not None:
+        return form
     if token.text in ("[", "{") and place.at(-1).text == "in":
         return place.form("`in` takes a range", "make a relation, `rel chosen = {1, 3}`, and write `chosen(x)`")
     if token.text == "*" and place.at(-1).text == "(" and place.at(-2).kind == "name":
@@ -301,8 +301,8 @@ def _word(place: _Place) -> Form | None:
     if token.kind == "keyword" and place.at(1).text == "(" and place.at(-1).text in (",", "and", "or", "not", "="):
         # What stands where an atom does is the name of a relation.
         return None
-    if (found := _evidence(place)) is not None:
-        return found
+    if (form := _evidence(place)) is not None:
+        return form
     for offset in (0, -1):
         word = place.at(offset)
         if word.kind == "name" and word.text in ("AND", "OR", "NOT", "And", "Or", "Not"):

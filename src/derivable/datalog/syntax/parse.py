@@ -32,13 +32,13 @@ def as_written(table: s.FactTable) -> list[s.Item]:
     places: Places = table.places
     never = len(places.text)
     parser = _Parser(places, "<program>", tokens(places, never, table.start, table.end))
-    found: list[s.Item] = []
+    items: list[s.Item] = []
     for item in parser.items():
         if isinstance(item, s.FactSet):
-            found.append(replace(item, attributes=table.attributes))
+            items.append(replace(item, attributes=table.attributes))
         elif isinstance(item, s.Rule) and item.heads[0].relation == table.relation:
-            found.append(item)
-    return found
+            items.append(item)
+    return items
 
 
 def term_as_written(text: str, span: Span) -> Any:
@@ -52,11 +52,11 @@ class _Parser(Expressions):
     """The items of a program."""
 
     def items(self) -> list[s.Item]:
-        found: list[s.Item] = []
+        items: list[s.Item] = []
         while self.token.kind != "end":
             before = self.position
             try:
-                found += self.item()
+                items += self.item()
             except DerivableError as error:
                 self.errors.append(error)
             except RecursionError:
@@ -68,7 +68,7 @@ class _Parser(Expressions):
             self.recover()
         if self.errors:
             raise together(self.errors)
-        return found
+        return items
 
     def item(self) -> list[s.Item]:
         self.has_terms = False
@@ -331,20 +331,20 @@ class _Parser(Expressions):
     def heads(self) -> tuple[list[Any], bool, list[Any]]:
         """The heads of a rule, whether they exclude each other, and their tags, if they have some."""
         if self.accept("{"):
-            found, tags = [], []
+            atoms, tags = [], []
             separator = ""
-            while not found or (separator and self.accept(separator) and not self.at("}")):
+            while not atoms or (separator and self.accept(separator) and not self.at("}")):
                 start = self.token
                 tag: Any = self.tunable() if self.at("?") else None
                 node = self.formula()
                 if tag is None and self.accept("::"):
                     tag, node = node, self.formula()
-                if found and bool(tags) != (tag is not None):
+                if atoms and bool(tags) != (tag is not None):
                     hint = (
                         "give each of them a probability, or none: then one is chosen, each as probable as the others"
                     )
                     self.fail("heads with probabilities and heads without are in one set", hint, self.since(start))
-                found.append(node)
+                atoms.append(node)
                 tags += [] if tag is None else [tag]
                 separator = separator or (self.token.text if self.at(",", ";") else "")
             self.expect("}", "at the end of the heads")
@@ -354,7 +354,7 @@ class _Parser(Expressions):
                     "separate them by `;`; a head alone is written `rel 0.3::a(x) = b(x)`",
                     tags[0].span,
                 )
-            return found, separator == ";", tags
+            return atoms, separator == ";", tags
         head = self.conjunction(assignments=False)
         return (list(head.operands) if isinstance(head, s.Conjunction) else [head]), False, []
 

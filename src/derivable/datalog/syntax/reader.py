@@ -16,9 +16,9 @@ MAX_DEPTH = 80
 class Reader:
     """The tokens of one program and the place in them."""
 
-    def __init__(self, places: Places, source: str, found: list[Token]):
+    def __init__(self, places: Places, source: str, tokens: list[Token]):
         self.text, self.source, self.places = places.text, source, places
-        self.tokens = found
+        self.tokens = tokens
         self.position = 0
         # Where the item begins that is being read, and the one before it.
         self.item_start = self.item_before = 0
@@ -30,13 +30,13 @@ class Reader:
     @cached_property
     def constructors(self) -> frozenset[str]:
         """The names of terms that the program's types declare, wherever."""
-        found, is_type = set(), False
+        names, is_type = set(), False
         for before, name, after in zip(self.tokens, self.tokens[1:], self.tokens[2:]):
             if before.kind == "keyword":
                 is_type = before.text == "type"
             if is_type and before.text in ("=", "|") and name.kind == "name" and after.text == "(":
-                found.add(name.text)
-        return frozenset(found)
+                names.add(name.text)
+        return frozenset(names)
 
     @property
     def token(self) -> Token:
@@ -116,20 +116,20 @@ class Reader:
 
     def separated(self, parse_one, closing: tuple[str, ...] = ()) -> list[Any]:
         """One or more, with commas between them, and before one of `closing` behind the last too."""
-        found = [parse_one()]
+        parts = [parse_one()]
         while self.accept(",") and not self.at(*closing):
-            found.append(parse_one())
-        return found
+            parts.append(parse_one())
+        return parts
 
     def listed(self, parse_one: Callable[[], Any], closing: str, where: str) -> list[Any]:
         """None or more up to a closing mark, with commas between them, and maybe behind the last."""
-        found = []
+        parts = []
         while not self.at(closing):
-            found.append(parse_one())
+            parts.append(parse_one())
             if not self.accept(","):
                 break
         self.expect(closing, where)
-        return found
+        return parts
 
 
 def _not_a_relation(keyword: str) -> str:

@@ -140,8 +140,8 @@ def tag_values(semiring: Semiring, numbers: np.ndarray, kinds: np.ndarray, varia
         column: Any = column_of(typed.require_fact().apply((numbers,), (variables,)))
     if typed.from_probability is not None and (made := kinds == CHANCE).any():
         with np.errstate(divide="ignore"):
-            found = column_of(typed.from_probability.apply((numbers[made],)))
-        for part, new in zip(parts_of(column), parts_of(found)):
+            values = column_of(typed.from_probability.apply((numbers[made],)))
+        for part, new in zip(parts_of(column), parts_of(values)):
             part[made] = new
     if semiring.is_scalar and (given := kinds == VALUE).any():
         from derivable.tensor.values.values import elements
@@ -152,14 +152,14 @@ def tag_values(semiring: Semiring, numbers: np.ndarray, kinds: np.ndarray, varia
 
 def _integers(semiring: Semiring, numbers: np.ndarray, kinds: np.ndarray, variables: np.ndarray) -> np.ndarray:
     """Exact integers: a fraction between 0 and 1 is a probability, and counts 1."""
-    found = np.empty(len(numbers), object)
+    objects = np.empty(len(numbers), object)
     for place, (number, kind, variable) in enumerate(zip(numbers.tolist(), kinds.tolist(), variables.tolist())):
         if kind != VALUE and semiring.fact is not None:
-            found[place] = semiring.fact(number, variable)
+            objects[place] = semiring.fact(number, variable)
         elif kind == CHANCE and semiring.from_probability is not None:
-            found[place] = semiring.from_probability(number)
+            objects[place] = semiring.from_probability(number)
         elif kind == CHANCE or 0.0 < number < 1.0:
-            found[place] = 1 if number > 0 else semiring.zero
+            objects[place] = 1 if number > 0 else semiring.zero
         else:
-            found[place] = int(number)
-    return found
+            objects[place] = int(number)
+    return objects

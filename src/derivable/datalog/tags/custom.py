@@ -164,10 +164,10 @@ class _Objects:
         return numbers
 
     def shown(self, results: list[Any], count: int) -> np.ndarray:
-        found = np.empty(count, object)
+        values = np.empty(count, object)
         for row, tag in enumerate(results):
-            found[row] = tag
-        return found
+            values[row] = tag
+        return values
 
 
 class _Arrays:
@@ -246,13 +246,13 @@ class CustomTags(ColumnTags):
 
     def _joined(self, name: str, neutral: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """`add` or `mult` where no operand is neutral, once for equal pairs."""
-        found = np.where(a == neutral, b, a)
+        joined = np.where(a == neutral, b, a)
         rows = np.flatnonzero((a != neutral) & (b != neutral))
         pairs, where = np.unique(np.stack([a[rows], b[rows]]), axis=1, return_inverse=True)
         if pairs.shape[1]:
             new = self.tags.add(self.tags.called(self.method(name), *pairs), pairs.shape[1])
-            found[rows] = new[where.reshape(-1)]
-        return found
+            joined[rows] = new[where.reshape(-1)]
+        return joined
 
     def plus(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self._joined("add", _GONE, a, b)
@@ -262,26 +262,26 @@ class CustomTags(ColumnTags):
         return np.where(gone, _GONE, self._joined("mult", _ONE, np.where(gone, _ONE, a), np.where(gone, _ONE, b)))
 
     def negate(self, a: np.ndarray) -> np.ndarray:
-        found = np.full(len(a), _ONE)
+        negated = np.full(len(a), _ONE)
         rows = np.flatnonzero(a != _GONE)
         numbers, where = np.unique(a[rows], return_inverse=True)
         if len(numbers):
-            found[rows] = self.tags.add(self.tags.called(self.method("negate"), numbers), len(numbers))[where]
-        return found
+            negated[rows] = self.tags.add(self.tags.called(self.method("negate"), numbers), len(numbers))[where]
+        return negated
 
     def _mask(self, name: str, *columns: np.ndarray) -> np.ndarray:
-        found = self.tags.called(self.method(name), *columns) if len(columns[0]) else np.empty(0, bool)
-        return np.asarray([bool(x) for x in found] if isinstance(found, list) else found, bool)
+        mask = self.tags.called(self.method(name), *columns) if len(columns[0]) else np.empty(0, bool)
+        return np.asarray([bool(x) for x in mask] if isinstance(mask, list) else mask, bool)
 
     def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        found, rows = old == new, np.flatnonzero((old != new) & (old != _GONE) & (new != _GONE))
-        found[rows] = self._mask("saturated", old[rows], new[rows])
-        return found
+        is_saturated, rows = old == new, np.flatnonzero((old != new) & (old != _GONE) & (new != _GONE))
+        is_saturated[rows] = self._mask("saturated", old[rows], new[rows])
+        return is_saturated
 
     def is_zero(self, a: np.ndarray) -> np.ndarray:
-        found, rows = a == _GONE, np.flatnonzero(a != _GONE)
-        found[rows] = self._mask("discard", a[rows])
-        return found
+        is_zero, rows = a == _GONE, np.flatnonzero(a != _GONE)
+        is_zero[rows] = self._mask("discard", a[rows])
+        return is_zero
 
     def fact_tags(self, variables: np.ndarray) -> np.ndarray:
         numbers, objects = self.facts.probabilities, self.facts.objects

@@ -74,12 +74,12 @@ class ProofLanes:
     @cached_property
     def literal(self) -> np.ndarray:
         """[place, number] the literal, -1 for none."""
-        found = np.full((self.places, 64 * self.form.words), -1)
+        numbers = np.full((self.places, 64 * self.form.words), -1)
         literals = np.flatnonzero(self.number >= 0)
         place, number = self.place[literals], self.number[literals]
-        found[:, number[place == 0]] = literals[place == 0]
-        found[place[place > 0], number[place > 0]] = literals[place > 0]
-        return found
+        numbers[:, number[place == 0]] = literals[place == 0]
+        numbers[place[place > 0], number[place > 0]] = literals[place > 0]
+        return numbers
 
     @cached_property
     def known(self) -> tuple[np.ndarray, ...]:
@@ -98,21 +98,21 @@ class ProofLanes:
         """[row, lane] sets of the store."""
         form, store = self.form, self.store
         counts = store.number_of(tags)
-        found = np.zeros((len(tags), form.lanes), np.int64)
-        found[:, 1 :: form.width] = ENDLESS
+        lanes = np.zeros((len(tags), form.lanes), np.int64)
+        lanes[:, 1 :: form.width] = ENDLESS
         rows, rank = np.repeat(np.arange(len(tags)), counts), within(counts)
         lane = 1 + rank * form.width
-        found[rows, lane] = store.heads[store.offsets[tags][rows] + rank, 1]
+        lanes[rows, lane] = store.heads[store.offsets[tags][rows] + rank, 1]
         proof, literals = store.bits_of(tags)
-        found[rows, lane + 1] = np.bincount(proof, minlength=len(rows))
+        lanes[rows, lane + 1] = np.bincount(proof, minlength=len(rows))
         row, lane = rows[proof], lane[proof] + 2
-        np.maximum.at(found[:, 0], row, self.place[literals])
+        np.maximum.at(lanes[:, 0], row, self.place[literals])
         number, choice = self.number[literals], self.choice[literals]
-        np.bitwise_or.at(found, (row, lane + number // 64), _bit(number))
+        np.bitwise_or.at(lanes, (row, lane + number // 64), _bit(number))
         chosen = np.flatnonzero(choice >= 0)
         choice = choice[chosen]
-        np.bitwise_or.at(found, (row[chosen], lane[chosen] + form.words + choice // 64), _bit(choice))
-        return found
+        np.bitwise_or.at(lanes, (row[chosen], lane[chosen] + form.words + choice // 64), _bit(choice))
+        return lanes
 
     @sigint_deferred()
     def sets_of(self, lanes: np.ndarray) -> np.ndarray:
@@ -140,9 +140,9 @@ class ProofLanes:
         store.heads[rows + 1 : rows + len(row) + 1, 0] = ends
         store.offsets[sets + 1 : sets + num_sets + 1] = rows + np.cumsum(counts[counts > 0])
         store.used[:3] += num_sets, len(row), num_blocks
-        found = np.where(is_one, ONE, ZERO)
-        found[counts > 0] = np.arange(sets, sets + num_sets)
-        return found
+        ids = np.where(is_one, ONE, ZERO)
+        ids[counts > 0] = np.arange(sets, sets + num_sets)
+        return ids
 
     def _literals_of(self, place: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the proof of each literal, the literal) of proofs [proof] of these places and words, proof by proof, the

@@ -60,9 +60,9 @@ class AllProofTags(TableTags):
 
 
 def _objects(values: Sequence[Any]) -> np.ndarray:
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
 
 
 def _facts_of(proof: Proof) -> frozenset[int]:
@@ -116,42 +116,42 @@ class ClauseTags(ProofTags):
 
     def _joined(self, operation: str, dual: str, neutral: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """An operation, whose dual is the one on the sets that negated tags negate."""
-        found = np.where(a == neutral, b, a)
+        joined = np.where(a == neutral, b, a)
         absorbing = ONE + ZERO - neutral
-        found[(a == absorbing) | (b == absorbing)] = absorbing
+        joined[(a == absorbing) | (b == absorbing)] = absorbing
         open_rows = (a > ONE) | (a < 0)
         open_rows &= (b > ONE) | (b < 0)
         both = np.flatnonzero(open_rows & (a < 0) & (b < 0))
-        found[both] = self.negate(getattr(super(), dual)(~a[both], ~b[both]))
+        joined[both] = self.negate(getattr(super(), dual)(~a[both], ~b[both]))
         rest = np.flatnonzero(open_rows & ((a >= 0) | (b >= 0)))
-        found[rest] = getattr(super(), operation)(self._proofs(a[rest]), self._proofs(b[rest]))
-        return found
+        joined[rest] = getattr(super(), operation)(self._proofs(a[rest]), self._proofs(b[rest]))
+        return joined
 
     def _proofs(self, a: np.ndarray) -> np.ndarray:
         """The proofs of tags, the k most probable ones where a tag is a negated set."""
-        found, negated = a.copy(), np.flatnonzero(a < 0)
-        found[negated] = super().negate(~a[negated])
-        return found
+        sets, negated = a.copy(), np.flatnonzero(a < 0)
+        sets[negated] = super().negate(~a[negated])
+        return sets
 
     def reduce(self, tags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         return reduce_segments(tags, offsets, self.plus)
 
     def saturated(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        found = old == new
+        is_saturated = old == new
         # Equal sets may have several numbers; sums of positive ones keep that of the first.
-        for row in np.flatnonzero((old < 0) & (new < 0) & ~found).tolist():
-            found[row] = {*self.store.proofs_of(~old[row])} == {*self.store.proofs_of(~new[row])}
-        return found
+        for row in np.flatnonzero((old < 0) & (new < 0) & ~is_saturated).tolist():
+            is_saturated[row] = {*self.store.proofs_of(~old[row])} == {*self.store.proofs_of(~new[row])}
+        return is_saturated
 
     def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
-        found = super().probabilities(np.where(tags < 0, ~tags, tags), p)
-        return [1.0 - x if negated else x for x, negated in zip(found, (tags < 0).tolist())]
+        values = super().probabilities(np.where(tags < 0, ~tags, tags), p)
+        return [1.0 - x if negated else x for x, negated in zip(values, (tags < 0).tolist())]
 
     def show(self, tags: np.ndarray) -> np.ndarray:
-        found = super().show(np.where(tags < 0, ~tags, tags))
-        return np.where(tags < 0, 1.0 - found, found)
+        values = super().show(np.where(tags < 0, ~tags, tags))
+        return np.where(tags < 0, 1.0 - values, values)
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        found, rows = shown != 0.0, np.flatnonzero(tags >= 0)
-        found[rows] = super().kept(tags[rows], shown[rows])
-        return found
+        is_kept, rows = shown != 0.0, np.flatnonzero(tags >= 0)
+        is_kept[rows] = super().kept(tags[rows], shown[rows])
+        return is_kept

@@ -13,7 +13,7 @@ import numpy as np
 
 from derivable.core.interrupts import sigint_deferred
 from derivable.core.progress import NEVER
-from derivable.datalog.kernels import proof_chances, proof_fold
+from derivable.datalog.kernels import proof_fold, proof_probability
 from derivable.datalog.kernels import proofs as kernels
 from derivable.datalog.kernels.proofs import IMPOSSIBLE, MOST, ONE, SCALE, ZERO
 from derivable.datalog.tables.tag_columns import within
@@ -521,7 +521,7 @@ class ProofStore:
         signed = self.literals.signed(literals)
         return [tuple(signed[proof == n].tolist()) for n in range(self.offsets[tag + 1] - self.offsets[tag])]
 
-    def chances_of(self, tags: np.ndarray) -> np.ndarray:
+    def probability_of(self, tags: np.ndarray) -> np.ndarray:
         """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room."""
         chances, room = np.empty(len(tags)), len(self.literals.fact)
         listed = [empty(room, dtype) for dtype in (np.int64, np.int64, np.uint64, np.uint64, np.int64, np.uint64)]
@@ -530,7 +530,7 @@ class ProofStore:
         for start in range(0, len(tags), LOOKS // 16):
             self.deadline.remaining()
             part = slice(start, start + LOOKS // 16)
-            proof_chances.chances_of(tags[part], chances[part], self.sets, self.known, diagram)
+            proof_probability.probability_of(tags[part], chances[part], self.sets, self.known, diagram)
         return chances
 
 

@@ -52,13 +52,13 @@ class ProofTable:
             self.members = [g.tolist() for g in self.facts.groups]
 
     def id_of(self, proofs: Proofs) -> int:
-        found = self.ids.get(proofs)
-        if found is None:
+        number = self.ids.get(proofs)
+        if number is None:
             # In this order, so that a Ctrl-C in between does no harm.
-            found = len(self.sets)
+            number = len(self.sets)
             self.sets.append(proofs)
-            self.ids[proofs] = found
-        return found
+            self.ids[proofs] = number
+        return number
 
     def chance(self, proof: Proof) -> float:
         """The probability of one proof."""
@@ -171,10 +171,10 @@ class ProofTable:
             if i % LOOKS == 0:
                 self.deadline.remaining()
             key = (operation, x, y)
-            found = self.memo.get(key)
-            if found is None:
-                found = self.memo[key] = compute(x, y)
-            results[i] = found
+            ids = self.memo.get(key)
+            if ids is None:
+                ids = self.memo[key] = compute(x, y)
+            results[i] = ids
         return results[where.reshape(-1)]
 
     def probability(self, proofs: frozenset[Proof], p: Sequence[Any], known: dict[frozenset[Proof], Any]) -> Any:
@@ -222,8 +222,8 @@ class ProofTable:
         self.refresh()
         known = self.chances if p is None else {}
         p = self.facts.probabilities if p is None else p
-        found = {t: self.probability(frozenset(self.sets[t]), p, known) for t in set(tags.tolist())}
-        return [found[t] for t in tags.tolist()]
+        chances = {t: self.probability(frozenset(self.sets[t]), p, known) for t in set(tags.tolist())}
+        return [chances[t] for t in tags.tolist()]
 
 
 def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset[Proof]:
@@ -287,7 +287,7 @@ def possible(
     table: ProofTable, proofs_of: Callable[[int], Iterable[Proof]], tags: np.ndarray, chances: np.ndarray
 ) -> np.ndarray:
     """[row] whether some proof of a tag is possible, which one whose probability underflows is too."""
-    found = chances != 0.0
-    for row in np.flatnonzero(~found).tolist():
-        found[row] = any(map(table.is_possible, proofs_of(int(tags[row]))))
-    return found
+    is_possible = chances != 0.0
+    for row in np.flatnonzero(~is_possible).tolist():
+        is_possible[row] = any(map(table.is_possible, proofs_of(int(tags[row]))))
+    return is_possible

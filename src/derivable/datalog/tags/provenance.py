@@ -108,9 +108,9 @@ def scallop_name(name: str) -> tuple[str, int | None]:
     if name in PROVENANCES:
         return name, None
     plain, k = re.sub(r"[-_ ]", "", name.lower()), None
-    found = _OF_PROOFS.fullmatch(plain)
-    if found is not None:
-        begun, kind, number, noun, shown = found.groups("")
+    match = _OF_PROOFS.fullmatch(plain)
+    if match is not None:
+        begun, kind, number, noun, shown = match.groups("")
         k = None if number == "k" else int(number)
         plain = f"{begun}{kind}k{noun}s{shown}"
     plain = plain.removeprefix("prob")
@@ -152,12 +152,12 @@ def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Infere
     Raises DomainError, with the nearest name, for an unknown one, and for a semiring whose times does not commute.
     """
     if isinstance(given, Semiring):
-        found: Semiring | Inference = semirings.get(given)
+        provenance: Semiring | Inference = semirings.get(given)
     elif isinstance(given, str):
-        found = PROVENANCES[scallop_name(given)[0]]
+        provenance = PROVENANCES[scallop_name(given)[0]]
     elif has_methods(given) and not isinstance(given, type):
         check_methods(given)
-        found = Inference(type(given).__name__, "a class of one's own", own=given)
+        provenance = Inference(type(given).__name__, "a class of one's own", own=given)
     else:
         raise DomainError(
             f"a provenance is a name, a Semiring or an object with {', '.join(NEEDED)}, not {type(given).__name__}",
@@ -165,12 +165,12 @@ def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Infere
             if has_methods(given)
             else f"known are {', '.join(PROVENANCES.known())}",
         )
-    if isinstance(found, Semiring) and not found.commutative:
+    if isinstance(provenance, Semiring) and not provenance.commutative:
         raise DomainError(
-            f"times of the semiring {found.name!r} does not commute, and the facts of a rule have no order",
+            f"times of the semiring {provenance.name!r} does not commute, and the facts of a rule have no order",
             hint="a provenance is a commutative semiring",
         )
-    return found
+    return provenance
 
 
 def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:

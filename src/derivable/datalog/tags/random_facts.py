@@ -162,8 +162,8 @@ class RandomFacts:
             starts = [start for start, _ in self.origins]
 
             def origin(number: int) -> tuple[str, dict[str, Any]]:
-                start, found = self.origins[bisect_right(starts, number) - 1]
-                return found(number - start)
+                start, origin = self.origins[bisect_right(starts, number) - 1]
+                return origin(number - start)
 
             carrier.check(np.asarray(self.probabilities, np.float64), kinds, 0, origin)
         self.carrier = carrier

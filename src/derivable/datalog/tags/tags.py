@@ -136,7 +136,7 @@ class ColumnTags(ScalarColumns, ABC):
         return self.copy(facts)
 
     def aggregate(self, operator: str) -> Callable[[Any], Any] | None:
-        """What stands in for an aggregate, None if it is what it always is; see `custom.CustomTags.aggregate`."""
+        """A replacement for an aggregate, or None for the default; see `custom.CustomTags.aggregate`."""
         return None
 
     def watch(self, deadline: Deadline) -> None:
@@ -272,8 +272,8 @@ class SemiringTags(ColumnTags):
         return not any(node in fact.operands[1] for node in in_order(fact.values))
 
     def weights(self, tags: Any) -> np.ndarray:
-        (found,) = self.typed.require_weight().apply(parts_of(tags))
-        return np.asarray(found, dtype=np.float64)
+        (weights,) = self.typed.require_weight().apply(parts_of(tags))
+        return np.asarray(weights, dtype=np.float64)
 
     def show(self, tags: Any) -> np.ndarray:
         """[row]; of a nest an array with fields, see `algebra.element.records`."""

@@ -67,8 +67,8 @@ class ProofTags(ColumnTags):
         known: dict[Any, Any] = self.table.chances if p is None else {}
         p = self.table.facts.probabilities if p is None else p
         proofs = {tag: frozenset(self.store.proofs_of(tag)) for tag in set(tags.tolist())}
-        found = {tag: self.table.probability(given, p, known) for tag, given in proofs.items()}
-        return [found[tag] for tag in tags.tolist()]
+        chances = {tag: self.table.probability(given, p, known) for tag, given in proofs.items()}
+        return [chances[tag] for tag in tags.tolist()]
 
     def literals_of(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(number of proofs [row], the proof of each literal, its random fact from 1 on, negative where it is denied):
@@ -77,11 +77,11 @@ class ProofTags(ColumnTags):
         return self.store.number_of(tags), proof, self.store.literals.signed(literals)
 
     def show(self, tags: np.ndarray) -> np.ndarray:
-        found = self.store.chances_of(tags)
+        chances = self.store.probability_of(tags)
         # What has too many proofs for that, which share facts in too many ways.
-        left = np.flatnonzero(found < 0.0)
-        found[left] = self.probabilities(tags[left])
-        return found
+        left = np.flatnonzero(chances < 0.0)
+        chances[left] = self.probabilities(tags[left])
+        return chances
 
     def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return possible(self.table, self.store.proofs_of, tags, shown)
@@ -121,8 +121,8 @@ class TopProofTags(ProofTags):
 
     def has_dropped(self) -> bool:
         used = self.store.used
-        found, used[proof_fold.LOST] = bool(used[proof_fold.LOST]), 0
-        return found
+        was_dropped, used[proof_fold.LOST] = bool(used[proof_fold.LOST]), 0
+        return was_dropped
 
 
 def _listed(tags: Any) -> list[np.ndarray]:

@@ -102,10 +102,10 @@ def core_expression(node: Any, of: Mapping[int, Type], known: Mapping[str, tuple
 def core_tag(node: Any, typed: Typed) -> r.Expr | None:
     """The core expression of a tag without variables, a real number or a truth value; None if it has some."""
     try:
-        found = Conversion(typed.types, typed.constants, typed.real, typed.definitions).tag(node)
+        converted = Conversion(typed.types, typed.constants, typed.real, typed.definitions).tag(node)
     except NotConstantError:
         return None
-    return found if found.type is BOOL else as_real(found)
+    return converted if converted.type is BOOL else as_real(converted)
 
 
 def number_of_tag(value: float | bool) -> float | bool:

@@ -161,14 +161,14 @@ class DataTypes(Declarations, ABC):
 
     def constant_terms(self) -> dict[str, tuple[Any, ValueType]]:
         """All constants with their values: terms of other constants are built when these are."""
-        found = {
+        constants = {
             name: (float(value) if final(t).family == "float" else value, final(t))
             for name, (value, t) in self.constants.items()
             if not isinstance(value, s.Node)
         }
 
         def computed(node: Any) -> Any:
-            expression = core_expression(node, self.of, found)
+            expression = core_expression(node, self.of, constants)
             value = None if expression is None else value_of(expression)
             if expression is not None and value is None:
                 self.error(DomainError, "this has no value", node.span, "it divides by zero, or a cast fails")
@@ -179,9 +179,9 @@ class DataTypes(Declarations, ABC):
             before = len(waiting)
             for name, node in list(waiting.items()):
                 t = final(self.constants[name][1])
-                value = ground(node, t, self.constructors, found, computed)
+                value = ground(node, t, self.constructors, constants, computed)
                 if value is not None:
-                    found[name] = value, t
+                    constants[name] = value, t
                     del waiting[name]
             if len(waiting) == before:
                 name, node = next(iter(waiting.items()))
@@ -191,4 +191,4 @@ class DataTypes(Declarations, ABC):
                     node.span,
                     "a constant cannot be made of itself",
                 )
-        return {name: found[name] for name in self.constants}
+        return {name: constants[name] for name in self.constants}

@@ -57,11 +57,13 @@ class Expressions(DataTypes):
         """The kinds of the parameters of a function of numbers of any type, that gives such; None for others."""
         if name not in FUNCTIONS or name in self.functions:
             return None
-        found = FUNCTIONS[name].signature
-        families, kinds = dict(found.generics), found.kinds(count)
-        if kinds is None or found.results[0] not in families:
+        signature = FUNCTIONS[name].signature
+        families, kinds = dict(signature.generics), signature.kinds(count)
+        if kinds is None or signature.results[0] not in families:
             return None
-        opened = [families.get(kind, kind) if isinstance(kind, str) else kind for kind in (*kinds, found.results[0])]
+        opened = [
+            families.get(kind, kind) if isinstance(kind, str) else kind for kind in (*kinds, signature.results[0])
+        ]
         is_real = all(isinstance(k, ValueType) or (k in FAMILIES and "float" in FAMILIES[k].members) for k in opened)
         return kinds if is_real else None
 
@@ -141,12 +143,12 @@ class Expressions(DataTypes):
                 columns = tuple(self.named_type(column.type_name, column.span) for column in item.parameters)
                 self.functions[name] = Signature(columns, (self.named_type(item.result, item.span),))
                 continue
-            found = FUNCTIONS[name].signature
-            kinds = found.kinds(len(item.parameters))
+            signature = FUNCTIONS[name].signature
+            kinds = signature.kinds(len(item.parameters))
             if kinds is None:
-                message = f"`${name}` takes {found.counts()}, {len(item.parameters) or 'none'} declared"
-                self.mismatch(message, item.span, f"in Python it is `${name}{found}`")
-            generics = self.generics(found)
+                message = f"`${name}` takes {signature.counts()}, {len(item.parameters) or 'none'} declared"
+                self.mismatch(message, item.span, f"in Python it is `${name}{signature}`")
+            generics = self.generics(signature)
             parameters = []
             for i, (column, kind) in enumerate(zip(item.parameters, kinds)):
                 if column.adornment is not None:
@@ -155,7 +157,9 @@ class Expressions(DataTypes):
                 place = f"parameter {i + 1} of `${name}` in Python"
                 self.unify(parameters[-1], self.opened(kind, generics), column.span, place)
             result = self.named_type(item.result, item.span)
-            self.unify(result, self.opened(found.results[0], generics), item.span, f"the result of `${name}` in Python")
+            self.unify(
+                result, self.opened(signature.results[0], generics), item.span, f"the result of `${name}` in Python"
+            )
             self.functions[name] = Signature(tuple(parameters), (result,))
 
     def call(self, node: s.Call, name: str, arguments: tuple[Any, ...]) -> Type:
@@ -167,21 +171,21 @@ class Expressions(DataTypes):
             if name not in self.functions:
                 hint = written_here(name, [*map(expression_text, arguments)]) or hint
             self.error(UnsupportedError, message, node.span, hint)
-        found = self.functions.get(name) or FUNCTIONS[name].signature
-        kinds = found.kinds(len(arguments))
+        signature = self.functions.get(name) or FUNCTIONS[name].signature
+        kinds = signature.kinds(len(arguments))
         if kinds is None:
             verb = "is" if len(arguments) == 1 else "are"
-            message = f"`${name}` takes {found.counts()}, {len(arguments) or 'none'} {verb} given"
-            self.mismatch(message, node.span, f"it is `${name}{found}`")
-        generics = self.generics(found)
+            message = f"`${name}` takes {signature.counts()}, {len(arguments) or 'none'} {verb} given"
+            self.mismatch(message, node.span, f"it is `${name}{signature}`")
+        generics = self.generics(signature)
         for i, (argument, kind) in enumerate(zip(arguments, kinds)):
             place = "the parameter" if len(arguments) == 1 else f"parameter {i + 1}"
             self.unify(self.expression(argument), self.opened(kind, generics), argument.span, f"{place} of `${name}`")
-        return self.opened(found.results[0], generics)
+        return self.opened(signature.results[0], generics)
 
-    def generics(self, found: Signature) -> dict[str, Open]:
+    def generics(self, signature: Signature) -> dict[str, Open]:
         """The generic types of one use of a function or predicate."""
-        return {name: Open(family) for name, family in found.generics}
+        return {name: Open(family) for name, family in signature.generics}
 
     def opened(self, kind: Kind, generics: Mapping[str, Open]) -> Type:
         """The type of an argument or result of a kind."""
@@ -219,9 +223,9 @@ class Expressions(DataTypes):
             return node.span
         text = left.origin.text if left.origin else self.syntax.text
         between = text.split("\n")[left.line - 1][left.column + left.length - 1 : right.column - 1]
-        found = between.find(node.operator)
-        column = left.column + left.length + max(found, 0)
-        return node.span if found < 0 else replace(left, column=column, length=len(node.operator))
+        match = between.find(node.operator)
+        column = left.column + left.length + max(match, 0)
+        return node.span if match < 0 else replace(left, column=column, length=len(node.operator))
 
     def binary(self, node: s.Binary, operator: str, a: Any, b: Any) -> Type:
         self.not_an_atom(node)

@@ -92,25 +92,25 @@ class Formulas(Expressions):
         if name not in PREDICATES:
             hint = suggestion(name, PREDICATES, f"the foreign predicates are {', '.join(PREDICATES)}")
             self.mismatch(f"unknown foreign predicate `{name}`", node.span, hint)
-        found = PREDICATES[name].signature
-        kinds = (*found.parameters, *found.results)
+        signature = PREDICATES[name].signature
+        kinds = (*signature.parameters, *signature.results)
         if len(node.arguments) != len(kinds):
             wanted = "one argument" if len(kinds) == 1 else f"{len(kinds) or 'no'} arguments"
             given = f"{len(node.arguments) or 'none'} {'is' if len(node.arguments) == 1 else 'are'} given"
-            self.mismatch(f"`{name}` takes {wanted}, {given}", node.span, f"it is `{name}{found}`")
-        generics = self.generics(found)
+            self.mismatch(f"`{name}` takes {wanted}, {given}", node.span, f"it is `{name}{signature}`")
+        generics = self.generics(signature)
         if node.parameters:
             if len(node.parameters) != len(generics):
                 count = {0: "no type parameters", 1: "one type parameter"}.get(len(generics), f"{len(generics)}")
                 message = f"`{name}` has {count}, but {len(node.parameters)} given"
-                self.mismatch(message, node.span, f"it is `{name}{found}`")
+                self.mismatch(message, node.span, f"it is `{name}{signature}`")
             for generic, given in zip(generics.values(), node.parameters):
                 self.unify(self.named_type(given, node.span), generic, node.span, f"the type parameter of `{name}`")
         for i, (argument, kind) in enumerate(zip(node.arguments, kinds)):
             t = self.opened(kind, generics)
-            if isinstance(argument, s.Wildcard) and i < len(found.parameters):
+            if isinstance(argument, s.Wildcard) and i < len(signature.parameters):
                 message = f"argument {i + 1} of `{name}` is an input, which a wildcard cannot give"
-                self.error(BindingError, message, argument.span, f"the inputs come first: `{name}{found}`")
+                self.error(BindingError, message, argument.span, f"the inputs come first: `{name}{signature}`")
             self.unify(self.expression(argument), t, argument.span, f"argument {i + 1} of `{name}`")
 
     def arguments(self, relation: str, arguments: tuple[Any, ...], columns: list[Type]) -> None:

@@ -62,12 +62,12 @@ Type = Open | ValueType
 
 def resolve(t: Type) -> Type:
     """Follow links to the representative, and shorten them, so that long chains of rules stay cheap."""
-    found = t
-    while isinstance(found, Open) and found.link is not None:
-        found = found.link
+    root = t
+    while isinstance(root, Open) and root.link is not None:
+        root = root.link
     while isinstance(t, Open) and t.link is not None:
-        t.link, t = found, t.link
-    return found
+        t.link, t = root, t.link
+    return root
 
 
 @cache
@@ -122,8 +122,8 @@ class Unifier:
         if isinstance(t, Open):
             t.family = met
 
-    def unify(self, found: Type, wanted: Type, span: Span, where: str) -> None:
-        a, b = resolve(found), resolve(wanted)
+    def unify(self, actual: Type, wanted: Type, span: Span, where: str) -> None:
+        a, b = resolve(actual), resolve(wanted)
         if a is b:
             return
         if isinstance(a, ValueType) and isinstance(b, ValueType):

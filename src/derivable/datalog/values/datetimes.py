@@ -165,8 +165,8 @@ class Duration:
         return self.months * _MONTH + self.microseconds, self.months
 
     def __lt__(self, other: Any) -> bool:
-        found = Duration.of(other)
-        return NotImplemented if found is None else self._length() < found._length()
+        duration = Duration.of(other)
+        return NotImplemented if duration is None else self._length() < duration._length()
 
     def __str__(self) -> str:
         if not self.months and not self.microseconds:
@@ -204,11 +204,11 @@ def parse_datetime(text: str) -> dt.datetime:
         with suppress(ValueError):
             return in_utc(dt.datetime.fromisoformat(text))
     for form in _DATES:
-        found = re.fullmatch(form + _TIME, text, re.IGNORECASE | re.ASCII)
-        if found is not None and (form not in _DATES[-3:] or found["hour"]):
+        match = re.fullmatch(form + _TIME, text, re.IGNORECASE | re.ASCII)
+        if match is not None and (form not in _DATES[-3:] or match["hour"]):
             if form is _EITHER:
-                _check_order(found, text)
-            return _moment(found.groupdict(), text)
+                _check_order(match, text)
+            return _moment(match.groupdict(), text)
     try:
         return in_utc(dt.datetime.fromisoformat(text))
     except ValueError:
@@ -225,9 +225,9 @@ def _year(written: str) -> int:
     return int(written) + (0 if len(written) == 4 else 2000 if int(written) < 70 else 1900)
 
 
-def _check_order(found: re.Match[str], text: str) -> None:
+def _check_order(match: re.Match[str], text: str) -> None:
     """Raises ValueError for a date with the day first, or that may have it first."""
-    year, month, day = _year(found["year"]), int(found["month"]), int(found["day"])
+    year, month, day = _year(match["year"]), int(match["month"]), int(match["day"])
     if not 1 <= day <= 12 or day == month or not 1 <= month <= 31:
         return
     first = f"{year:04}-{day:02}-{month:02}"
@@ -237,11 +237,11 @@ def _check_order(found: re.Match[str], text: str) -> None:
     raise ValueError(f"{text!r} is no date: it may be {either}, so write which of them it is")
 
 
-def _moment(found: dict[str, str | None], text: str) -> dt.datetime:
+def _moment(fields: dict[str, str | None], text: str) -> dt.datetime:
     """The moment of a date's and time's parts; where there is no year or no date at all, it is today's."""
-    today, name, zone = dt.datetime.now(dt.UTC), found.get("name"), (found["zone"] or "").lower()
-    year = _year(found.get("year") or str(today.year))
-    hour, half = int(found["hour"] or 0), (found["half"] or "").lower()
+    today, name, zone = dt.datetime.now(dt.UTC), fields.get("name"), (fields["zone"] or "").lower()
+    year = _year(fields.get("year") or str(today.year))
+    hour, half = int(fields["hour"] or 0), (fields["half"] or "").lower()
     if half:
         if not 1 <= hour <= 12:
             raise ValueError(f"{text!r} is no date: {hour} is no hour of half a day")
@@ -251,12 +251,12 @@ def _moment(found: dict[str, str | None], text: str) -> dt.datetime:
         offset = int(zone[:3]) * 60 + int(zone[0] + (zone[3:].strip(":") or "0"))
     elif zone[1:] in ("st", "dt"):
         offset = (_ZONES[zone[0]] + (zone[1] == "d")) * 60
-    month = _MONTHS.index(name[:3].lower()) + 1 if name else int(found.get("month") or today.month)
+    month = _MONTHS.index(name[:3].lower()) + 1 if name else int(fields.get("month") or today.month)
     # `2014.03` is the first of a month.
-    day = int(found["day"] or 1) if "day" in found else today.day
+    day = int(fields["day"] or 1) if "day" in fields else today.day
     try:
-        moment = dt.datetime(year, month, day, hour, int(found["minute"] or 0))
-        microseconds = _microseconds(found["second"] or "0", found["part"] or "", text)
+        moment = dt.datetime(year, month, day, hour, int(fields["minute"] or 0))
+        microseconds = _microseconds(fields["second"] or "0", fields["part"] or "", text)
         if microseconds >= 60 * 10**6:
             raise ValueError("a minute has 60 seconds")
         return moment + dt.timedelta(microseconds=microseconds) - dt.timedelta(minutes=offset)

@@ -30,9 +30,9 @@ def integers(words: np.ndarray, symbols: SymbolTable) -> np.ndarray:
     big = np.flatnonzero(words >= BIG)
     if not len(big):
         return words
-    found = words.astype(object)
-    found[big] = symbols.things_of(words[big] - BIG)
-    return found
+    objects = words.astype(object)
+    objects[big] = symbols.things_of(words[big] - BIG)
+    return objects
 
 
 def word(number: int, t: ValueType, symbols: SymbolTable) -> int:
@@ -101,8 +101,8 @@ def _remainder(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
 
 def _power(a: np.ndarray, b: np.ndarray, t: ValueType) -> Computed:
     modulus = 1 << t.bits
-    found = [pow(x, y, modulus) for x, y in zip(a.tolist(), b.tolist())]
-    return wrapped(np.array(found, object), t), None
+    powers = [pow(x, y, modulus) for x, y in zip(a.tolist(), b.tolist())]
+    return wrapped(np.array(powers, object), t), None
 
 
 _OPERATIONS: dict[str, Callable[..., Computed]] = {
@@ -141,8 +141,8 @@ def _computed(
     symbols: SymbolTable,
     *operands: np.ndarray,
 ) -> Computed:
-    found, valid = call(*(integers(w, symbols) if t.is_wide else w for w, t in zip(operands, types)), types[0])
-    return (words(found, result, symbols) if result.is_wide else found.astype(np.int64)), valid
+    results, valid = call(*(integers(w, symbols) if t.is_wide else w for w, t in zip(operands, types)), types[0])
+    return (words(results, result, symbols) if result.is_wide else results.astype(np.int64)), valid
 
 
 def converted(source: ValueType, target: ValueType, symbols: SymbolTable, operand: np.ndarray) -> Computed:

@@ -59,18 +59,18 @@ class SymbolTable:
     expect: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 
     def intern(self, text: str) -> int:
-        found = self.ids.get(text)
-        if found is None:
+        number = self.ids.get(text)
+        if number is None:
             # Branches of a database have one table, and may be added to in several threads.
             with _interning:
                 if self.arena is not None:
-                    found = int(self.arena.enter([text], Encoded.of)[0])
-                elif (found := self.ids.get(text)) is None:
-                    found = len(self.texts)
+                    number = int(self.arena.enter([text], Encoded.of)[0])
+                elif (number := self.ids.get(text)) is None:
+                    number = len(self.texts)
                     # In this order, so that a Ctrl-C in between does no harm.
                     self.texts.append(text)
-                self.ids[text] = found
-        return found
+                self.ids[text] = number
+        return number
 
     def intern_all(self, texts: Iterable[str]) -> np.ndarray:
         """Ids [text] int64."""
@@ -78,8 +78,8 @@ class SymbolTable:
         with _interning:
             if (arena := self._arena_for(len(texts))) is not None:
                 return arena.enter(texts, Encoded.of)
-            found: list[int] = []
-            known, add, note = self.ids.get, self.texts.append, found.append
+            numbers: list[int] = []
+            known, add, note = self.ids.get, self.texts.append, numbers.append
             if not {*map(type, texts)} <= {str}:
                 texts = list(map(str.__str__, texts))
             # One pass: a look at a text that is not in cache costs more than all the rest.
@@ -90,7 +90,7 @@ class SymbolTable:
                     add(text)
                     self.ids[text] = place
                 note(place)
-        return np.fromiter(found, np.int64, len(found))
+        return np.fromiter(numbers, np.int64, len(numbers))
 
     def intern_encoded(self, texts: Encoded) -> np.ndarray:
         """Ids [text] int64."""
@@ -135,11 +135,11 @@ class SymbolTable:
 
     def find(self, text: str) -> int | None:
         """The id of a text, None if it has none."""
-        found = self.ids.get(text)
-        if found is None and self.arena is not None:
+        number = self.ids.get(text)
+        if number is None and self.arena is not None:
             with _interning:
-                found = self.arena.find(text)
-        return found
+                number = self.arena.find(text)
+        return number
 
     def lookup(self, ids: np.ndarray) -> np.ndarray:
         """Texts [id] as an object array."""
@@ -147,9 +147,9 @@ class SymbolTable:
             with _interning:
                 return self.arena.lookup(ids)
         if len(ids) < len(self.texts) // 8:
-            found = np.empty(len(ids), dtype=object)
-            found[:] = [self.texts[i] for i in ids.tolist()]
-            return found
+            things = np.empty(len(ids), dtype=object)
+            things[:] = [self.texts[i] for i in ids.tolist()]
+            return things
         # A copy, because another thread may add texts between the two lines.
         texts = list(self.texts)
         table = np.empty(len(texts), dtype=object)
@@ -161,15 +161,15 @@ class SymbolTable:
         if value_type.family == "duration":
             value = Duration.of(value)
         key = tensors.key_of(value) if value_type.family == "tensor" else value
-        found = self.known.get(key)
-        if found is None:
+        number = self.known.get(key)
+        if number is None:
             with _interning:
-                found = self.known.get(key)
-                if found is None:
-                    found = len(self.things)
+                number = self.known.get(key)
+                if number is None:
+                    number = len(self.things)
                     self.things.append(tensors.kept(value) if value_type.family == "tensor" else value)
-                    self.known[key] = found
-        return found
+                    self.known[key] = number
+        return number
 
     def things_of(self, ids: np.ndarray) -> list[Any]:
         """Durations, tensors or large integers [id]."""

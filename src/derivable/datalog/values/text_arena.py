@@ -60,7 +60,7 @@ class Encoded:
         return Encoded(self.data, self.starts[part], self.stops[part])
 
     def decoded(self) -> list[str]:
-        found: list[str] = []
+        texts: list[str] = []
         step = policy().chunk
         for begin in range(0, len(self), step):
             starts, stops = self.starts[begin : begin + step], self.stops[begin : begin + step]
@@ -69,10 +69,10 @@ class Encoded:
             places = zip((starts - low).tolist(), (stops - low).tolist())
             if raw.isascii():
                 whole = raw.decode("ascii")
-                found += [whole[start:stop] for start, stop in places]
+                texts += [whole[start:stop] for start, stop in places]
             else:
-                found += [raw[start:stop].decode("utf-8", "surrogatepass") for start, stop in places]
-        return found
+                texts += [raw[start:stop].decode("utf-8", "surrogatepass") for start, stop in places]
+        return texts
 
 
 class TextArena:

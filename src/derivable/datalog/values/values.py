@@ -270,9 +270,9 @@ class Unfit(Exception):
     reason  what refuses it, if its own words say why
     """
 
-    def __init__(self, found: Any, row: int | None = None, reason: DerivableError | None = None):
-        super().__init__(found, row)
-        self.found, self.row, self.reason = found, row, reason
+    def __init__(self, value: Any, row: int | None = None, reason: DerivableError | None = None):
+        super().__init__(value, row)
+        self.found, self.row, self.reason = value, row, reason
 
 
 def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, symbols: SymbolTable) -> np.ndarray:
@@ -295,13 +295,13 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
         values = np.array([*map(np.asarray, values), None], object)[:-1]
         kind = "O"
     if t.family == "datetime" and kind == "M":
-        found = values.astype("datetime64[us]").astype(np.int64)
-        is_unfit = np.isnat(values) | (found < FIRST) | (found > LAST)
+        words = values.astype("datetime64[us]").astype(np.int64)
+        is_unfit = np.isnat(values) | (words < FIRST) | (words > LAST)
         if np.datetime_data(values.dtype)[0] not in ("us", *FINER_UNITS):
             # What is too far away for 64 bits has come back as another moment.
             is_unfit |= abs(values.astype("datetime64[Y]").astype(np.int64)) > MAXYEAR
         _check_rows(values, is_unfit)
-        return np.ascontiguousarray(found)
+        return np.ascontiguousarray(words)
     if t.family == "duration" and kind == "m":
         distinct, places = np.unique(values, return_inverse=True)
         return _checked_words(list(distinct), t, symbols)[places]

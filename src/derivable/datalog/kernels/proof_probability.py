@@ -87,7 +87,7 @@ def _enter_state(state, mass, diagram, count):
     f"int64[] float64[] {SETS} {LITERALS} (int64[] int64[] uint64[] uint64[] int64[] uint64[] int64[] "
     "uint64[,] float64[,] int64[])",
 )
-def chances_of(tags, results, sets, literals, diagram):
+def probability_of(tags, results, sets, literals, diagram):
     """The exact probabilities [set] that one of the proofs holds; -1 for those that need too much room.
 
     One fact or choice after the other is decided. What matters of the decisions so far is which proofs may still hold:
