@@ -14,7 +14,7 @@ from derivable.core.arguments import seed_of
 from derivable.core.collection import gc_paused
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError
 from derivable.core.files import checked_path
-from derivable.core.lazy import hidden_names
+from derivable.core.lazy import hidden_names, whole_import
 from derivable.core.other_files import is_problog, other_language
 from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched
@@ -443,7 +443,8 @@ class Program:
                 approximate=approximate,
             )
             return on_disk
-        from derivable.datalog.api.program_run import ProgramRun
+        with whole_import():
+            from derivable.datalog.api.program_run import ProgramRun
         from derivable.datalog.run.limits import Watch, checked_limits, watched
 
         run = ProgramRun.of(

@@ -54,9 +54,11 @@ def systems_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[System, ...
     The recursion is at its end when it solves all systems.
     """
     own = set(stratum.relations)
-    read = [_inclusions(store, own) for store in loop]
-    if not all(read):
-        return ()
+    read: list[list[Inclusion]] = []
+    for rule in loop:
+        read.append(_inclusions(rule, own))
+        if not read[-1]:
+            return ()
     systems: list[tuple[dict[str, int], list[Inclusion]]] = []
     # Rules that can be seen from both sides go with those that cannot.
     for choices in sorted(read, key=len):
@@ -86,6 +88,9 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     clause = origin.clause
     atom, rest = clause.body[origin.driver], (*clause.body[: origin.driver], *clause.body[origin.driver + 1 :])
     assert isinstance(atom, Atom)
+    # Rows need keys.
+    if len(atom.terms) < 2 or len(clause.terms) < 2:
+        return []
     if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
         return []
     if any(map(calls, (*clause.terms, *rest))):
@@ -111,8 +116,8 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     return [
         Inclusion(atom.relation, clause.relation, pair, tuple(other for other in passing if other != pair), edges)
         for pair in reversed(passing)
-        # A relation cannot be seen from both sides at once, and rows need keys.
-        if (atom.relation != clause.relation or pair[0] == pair[1]) and len(atom.terms) > 1 and len(clause.terms) > 1
+        # A relation cannot be seen from both sides at once.
+        if atom.relation != clause.relation or pair[0] == pair[1]
     ]
 
 

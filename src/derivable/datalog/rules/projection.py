@@ -62,6 +62,9 @@ def _projected(
     if len(sources) < 2 or not (recursive or is_tagged):
         return clause
     uses = Counter(v.name for node in (*clause.terms, *clause.body) for v in r.variables(node))
+    if 1 not in uses.values() and all(None not in one.terms for one in sources if isinstance(one, r.Atom)):
+        # Each column is read.
+        return clause
     sources_of = Counter(name for one in sources for name in r.names(one))
     body = list(clause.body)
     for place, literal in enumerate(body):

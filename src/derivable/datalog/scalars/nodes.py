@@ -36,9 +36,11 @@ class Node:
     """A dataclass that is a node of a tree; `branches` are its fields that may have nodes, alone or in tuples."""
 
     branches: ClassVar[tuple[str, ...]] = ()
+    last_first: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         cls.branches = tuple(name for name, t in cls.__annotations__.items() if t not in _PLAIN)
+        cls.last_first = cls.branches[::-1]
 
 
 Tree = TypeVar("Tree", bound=Node)
@@ -53,19 +55,21 @@ def children(node: Node) -> list[Any]:
     return [part for part in nodes if isinstance(part, Node)]
 
 
-def walk(node: Node | None) -> Iterator[Any]:
+def walk(node: Node | None) -> list[Any]:
     """A node and all nodes below it, from the first; nothing of None, which is a wildcard."""
+    found: list[Any] = []
     stack: list[Any] = [node]
     while stack:
         top = stack.pop()
         if isinstance(top, Node):
-            yield top
-            for name in reversed(top.branches):
+            found.append(top)
+            for name in top.last_first:
                 value = getattr(top, name)
                 if isinstance(value, tuple):
                     stack += value[::-1]
                 else:
                     stack.append(value)
+    return found
 
 
 def mapped(node: Tree, change: Callable[[Any], Any]) -> Tree:

@@ -62,7 +62,9 @@ Type = Open | ValueType
 
 def resolve(t: Type) -> Type:
     """Follow links to the representative, and shorten them, so that long chains of rules stay cheap."""
-    root = t
+    if not isinstance(t, Open) or t.link is None:
+        return t
+    root = t.link
     while isinstance(root, Open) and root.link is not None:
         root = root.link
     while isinstance(t, Open) and t.link is not None:
