@@ -1,6 +1,6 @@
 """Designs of accelerators against a plain systolic array and processors, by the models (figures 5 and 6, table III).
 
-    python benchmarks/accelerator.py [--section ablation|uneven|designs|devices|traced|exact|simulated|phases] [--fast]
+    python benchmarks/accelerator.py [--section ablation|uneven|designs|devices|traced|exact|simulated|programs|phases] [--fast]
 
 Everything is counted, nothing is timed but the exploration itself: the numbers are the same on every machine. The
 workloads are below, in full; none was chosen for its numbers. "simulated" builds the generated hardware of each design
@@ -465,6 +465,41 @@ def section_phases(fast: bool) -> Iterator[str]:
     yield harness.table(["model", "array", "sub-arrays", "1", *([] if fast else ["2"]), "4"], rows)
 
 
+def section_programs(fast: bool) -> Iterator[str]:
+    """What the exploration by programs finds, what bounds it, and what a sweep takes."""
+    from derivable.accelerator import design
+
+    rows = []
+    for name, model, inputs in small():
+        start = time.process_time()
+        made = design(model, inputs, pes=1024, device="u250", precision="int8")
+        seconds = time.process_time() - start
+        cells = []
+        for passes in (1, 4):
+            cycles, (reason, bound) = made.pass_cycles(passes), made.bounds(passes).best
+            cells += [round(cycles), f"{reason} {bound // passes}", f"{cycles * passes / bound:.2f}"]
+        start = time.process_time()
+        swept = made.sweep(lanes=[16, 32] if fast else None)
+        of_sweep = time.process_time() - start
+        rows.append(
+            [
+                name,
+                f"{made.height} x {made.width} x {made.sub_arrays}",
+                made.lanes,
+                made.cycles,
+                *cells,
+                f"{made.energy().total * 1e-6:.0f}",
+                f"{seconds:.1f}",
+                len(swept),
+                round(swept.best.cycles),
+                len(swept.pareto()),
+                f"{of_sweep:.1f}",
+            ]
+        )
+    header = ["model", "array", "lanes", "equations", "one pass", "bound", "times", "of four", "bound", "times", "uJ"]
+    yield harness.table([*header, "s", "designs", "fewest cycles", "not beaten", "s"], rows)
+
+
 SECTIONS: dict[str, tuple[str, Callable[[bool], Iterator[str]]]] = {
     "ablation": ("Figure 6", section_ablation),
     "uneven": ("Figure 6 with uneven vector nodes", lambda fast: section_ablation(fast, uneven=True)),
@@ -473,6 +508,7 @@ SECTIONS: dict[str, tuple[str, Callable[[bool], Iterator[str]]]] = {
     "traced": ("The models of the examples", section_traced),
     "exact": ("The exploration against the exact search", section_exact),
     "simulated": ("Whole designs, simulated", section_simulated),
+    "programs": ("The exploration by programs", section_programs),
     "phases": ("What phases gain on the generated hardware", section_phases),
 }
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import derivable as dv
 from derivable.accelerator.designs import designs
+from derivable.accelerator.designs.node_rows import node_rows
 from derivable.accelerator.designs.report import html, nodes_json
 from derivable.accelerator.explore.exploration import finalists
 from derivable.accelerator.hardware import verilator
@@ -93,7 +94,7 @@ def check(made, inputs, backend="python"):
         assert sum(node.busy[unit][1] for node in run.per_node if unit in node.busy) == cycles
     content = json.loads(nodes_json(made))
     assert (content["pass_cycles"], content["busy"]) == (run.cycles, run.busy)
-    rows = designs.node_rows(made)
+    rows = node_rows(made)
     assert all(sum((row.busy or {}).get(unit, 0) for row in rows) <= busy[NAMES[unit]] for unit in NAMES)
     assert sum((row.busy or {}).get("vec", 0) for row in rows) == simd
     return run
@@ -153,7 +154,7 @@ def test_arrays_are_ranked_by_the_program(name):
     assert len(arrays) == len(listed) >= 3
     own = made.pass_cycles(2)
     for each in sorted(listed, key=lambda each: each.cycles)[: designs.COMPARED_ARRAYS]:
-        other = designs._sized(made.graph, made.flow, each, made.device, made.precision)
+        other = designs.sized(made.graph, made.flow, each, made.device, made.precision)
         assert own <= replace(other, quantised=made.quantised).pass_cycles(2)
 
 

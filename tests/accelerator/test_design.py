@@ -13,7 +13,8 @@ from torch import nn
 import derivable as dv
 from derivable.accelerator.designs import deployment
 from derivable.accelerator.designs.deployment import cycles_of_nodes
-from derivable.accelerator.designs.designs import node_rows, parse_precision
+from derivable.accelerator.designs.designs import parse_precision
+from derivable.accelerator.designs.node_rows import node_rows
 from derivable.accelerator.explore import dataflow, schedule
 from derivable.accelerator.hardware import verilator
 from derivable.accelerator.hardware.resources import generated
@@ -523,8 +524,8 @@ def test_hardware_has_no_more_memory_than_its_program_touches():
 
     found = smallest()
     # K may lead a product to any word of B, where the program does not say how far.
-    assert (found.a, found.b, found.c, found.x) == (4096, 4096, 16384, 3 * 65536)
-    assert found == replace(large, a=4096, c=16384, x=3 * 65536, program=8)
+    assert (found.a, found.b, found.c, found.x) == (2560, 4096, 10240, 3 * 65536)
+    assert found == replace(large, a=2560, c=10240, x=3 * 65536, program=8)
     listed[3] = replace(listed[3], reach=10)
     assert smallest().b == 1024
 

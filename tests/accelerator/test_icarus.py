@@ -88,3 +88,17 @@ def test_unknown_bits_that_reach_an_output_are_still_told(monkeypatch):
     monkeypatch.setitem(texts, "device_bench.sv", bench.replace(before, "device.x.bank[b].memory[row] = 8'hxx;"))
     with pytest.raises(dv.DerivableError, match="unknown bits"):
         check("two padded", "int8", "icarus")
+
+
+@needs_icarus
+@pytest.mark.slow
+def test_memories_have_as_many_words_as_programs_touch():
+    """Eighths of powers of two: of a picture in 16 elements, B has 1,792 words in the place of 2,048."""
+    torch.manual_seed(0)
+    model, pictures = nn.Sequential(conv(1, 4), nn.ReLU(), conv(4, 2)).eval(), torch.rand(2, 1, 40, 40)
+    made = dv.accelerator.design(model, pictures[:1], pes=16, precision="int8", calibration=[pictures])
+    machine = made.lowered.machine
+    assert any(words & (words - 1) for words in (machine.a, machine.b, machine.c))
+    run, golden = (made.simulate(pictures[:1], each) for each in ("icarus", "python"))
+    np.testing.assert_array_equal(run.outputs[0], golden.outputs[0])
+    assert (run.cycles, run.busy) == (golden.cycles, golden.busy)

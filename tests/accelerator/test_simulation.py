@@ -161,7 +161,9 @@ MACHINES = {
     "words of B are wider than those of P": Machine(
         64, 4, 1, lanes=4, line=64, a=1024, b=512, k=16, c=256, p=4, x=32768
     ),
-    "lanes are no power of two": Machine(4, 4, 2, lanes=12, line=64, a=512, b=512, k=64, c=512, p=16, x=32768),
+    "lanes and words are no power of two": Machine(
+        4, 4, 2, lanes=12, line=64, a=320, b=384, k=64, c=448, p=16, x=32768
+    ),
 }
 
 

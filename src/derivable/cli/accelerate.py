@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     help="Put the hardware through Yosys and nextpnr on ecp5-85k, ecp5-45k, gw2a-18 or a TOML file like theirs, and "
     "report the clock that it reaches; takes minutes.",
 )
+@click.option(
+    "--sweep",
+    metavar="DIMENSIONS",
+    is_flag=False,
+    flag_value="",
+    help="Count the cycles, energy and resources of many designs, and write sweep.csv and sweep.svg: all arrays and "
+    "lanes, or what is named, as in `lanes=16,32 ports=2,4 bandwidths=19e9,77e9 heights=4,8 widths=16 passes=2`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the design in numbers.")
 def accelerate_command(
     model: str,
@@ -60,6 +68,7 @@ def accelerate_command(
     calibrate: str | None,
     simulate: Literal["verilator", "icarus", "python"] | None,
     place: str | None,
+    sweep: str | None,
     as_json: bool,
 ) -> None:
     """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json, and
@@ -77,7 +86,8 @@ def accelerate_command(
         from derivable.accelerator.hardware.placement import placeable
 
         placeable(place)
-    with progress("designing", 6 if place else 5) as advance:
+    dimensions = None if sweep is None else _dimensions(sweep)
+    with progress("designing", 5 + bool(place) + (dimensions is not None)) as advance:
         build = from_file(model, "function", callable)
         if build is None:
             raise DerivableError(f"{model!r} names no function in a Python file", hint="write MODEL.py:build")
@@ -113,6 +123,11 @@ def accelerate_command(
             advance(note="place")
             placed = made.place(place)
         written = write_report(made, folder, found, placed)
+        tried = None
+        if dimensions is not None:
+            advance(note="sweep")
+            tried = made.sweep(**dimensions)
+            written += [tried.write_csv(folder / "sweep.csv"), tried.plot(folder / "sweep.svg")]
         advance()
     if as_json:
         write_json(
@@ -129,6 +144,7 @@ def accelerate_command(
                 "hardware": hardware,
                 "simulated_cycles": None if found is None else found.cycles,
                 "placed": None if placed is None else asdict(placed),
+                "sweep": None if tried is None else [point.record() for point in tried.pareto()],
                 "files": ["design.yaml", *(path.name for path in written)],
             }
         )
@@ -143,6 +159,28 @@ def accelerate_command(
     if placed is not None:
         rows += placed.rows()
     write_facts([*rows, ("report", str(written[0]))])
+    if tried is not None:
+        click.echo(f"\n{tried}\nall of them: {folder / 'sweep.csv'}, {folder / 'sweep.svg'}")
+
+
+def _dimensions(text: str) -> dict[str, Any]:
+    """The arguments of `Design.sweep` in a text such as `lanes=16,32 ports=2,4`. Raises DerivableError for others."""
+    found: dict[str, Any] = {}
+    for part in text.split():
+        name, _, values = part.partition("=")
+        number = float if name == "bandwidths" else int
+        if name not in ("heights", "widths", "lanes", "ports", "bandwidths", "passes"):
+            raise DerivableError(
+                f"--sweep has no dimension {name!r}", hint="there are heights, widths, lanes, ports, bandwidths, passes"
+            )
+        try:
+            listed = [number(value) for value in values.split(",")]
+        except ValueError:
+            raise DerivableError(f"--sweep has {part!r}", hint="write numbers, as in lanes=16,32") from None
+        if name == "passes" and len(listed) != 1:
+            raise DerivableError(f"--sweep has {part!r}", hint="give one number of passes")
+        found[name] = listed[0] if name == "passes" else listed
+    return found
 
 
 def _samples(path: str) -> dict[str, Any]:

@@ -72,6 +72,12 @@ def _power(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
+def _round(number: int) -> int:
+    """The least number that is not below, of those that three binary digits begin and zeros end."""
+    step = max(_power(number) // 8, 1)
+    return ceil_div(number, step) * step
+
+
 def deploy(made: Design, passes: int = 1) -> Lowered:
     """The program of a design, for the smallest machine of its kind that holds it.
 
@@ -108,7 +114,7 @@ def deploy(made: Design, passes: int = 1) -> Lowered:
 def _smallest(of: Machine, reach: Mapping[str, int], length: int) -> Machine:
     """The machine with no more memory than a program of `length` instructions touches, see `Lowered`; in few sizes, so
     that programs share their simulators."""
-    words = {name.lower(): max(_power(reach[name]), LEAST_WORDS) for name in "ABC"}
+    words = {name.lower(): max(_round(reach[name]), LEAST_WORDS) for name in "ABC"}
     words = {name: min(size, getattr(of, name)) for name, size in words.items()}
     x = min(ceil_div(reach["X"], LEAST_CACHE) * LEAST_CACHE, of.x)
     return replace(of, **words, x=x, program=_power(length))

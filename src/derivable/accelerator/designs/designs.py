@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from derivable.accelerator.explore import sizing
-from derivable.accelerator.explore.dataflow import DataflowGraph, Node, dataflow
+from derivable.accelerator.explore.dataflow import DataflowGraph, dataflow
 from derivable.accelerator.explore.exploration import Exploration, finalists
 from derivable.accelerator.explore.schedule import Placed, Schedule
 from derivable.accelerator.explore.sizing import Memories
@@ -29,8 +29,11 @@ from derivable.core.lazy import optional_module
 from derivable.core.registry import suggestion
 
 if TYPE_CHECKING:
+    from derivable.accelerator.designs.sweep import Sweep
     from derivable.accelerator.hardware.placement import Placement
     from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
+    from derivable.accelerator.lower.bounds import Bounds
+    from derivable.accelerator.lower.energy import Energy
     from derivable.accelerator.lower.lower import Lowered
     from derivable.accelerator.numbers.quantisation import Quantised
 
@@ -39,7 +42,7 @@ DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symb
 # What the generated hardware has registers for, and lanes.
 LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
 SMALLEST_PES = 16
-COMPARED_ARRAYS = 4  # of those that are best by the equations
+COMPARED_ARRAYS = 4  # of those that are best by their programs of one pass
 COMPARED_PASSES = 2  # of the programs by which designs are compared
 MORE_CYCLES = 1.05  # that fewer lanes may take
 Stage = Literal["summary", "operators", "dataflow", "exploration", "memory", "resources", "nodes", "program"]
@@ -202,6 +205,50 @@ class Design:
             return None
         return machine.busy(lowered.program, *machine.timing(lowered.machine, lowered.program))
 
+    def bounds(self, passes: int = 1) -> Bounds | None:
+        """What bounds the cycles of the program of so many passes from below, unit by unit, and which of them most:
+        `.best`. None and errors as for `pass_cycles`."""
+        from derivable.accelerator.lower.bounds import bounds
+
+        lowered = self._hardware(passes)
+        return None if lowered is None else bounds(lowered)
+
+    def energy(self) -> Energy | None:
+        """pJ of a pass by published energies of 45 nm, for comparisons of designs only. None and errors as for
+        `pass_cycles`."""
+        from derivable.accelerator.lower.energy import energy
+
+        lowered = self._hardware()
+        return None if lowered is None else energy(lowered)
+
+    def sweep(
+        self,
+        *,
+        heights: Iterable[int] | None = None,
+        widths: Iterable[int] | None = None,
+        lanes: Iterable[int] | None = None,
+        ports: Iterable[int] = (2,),
+        bandwidths: Iterable[float | None] = (None,),
+        passes: int = 1,
+    ) -> Sweep:
+        """All designs of the same model beside each other, by what their programs take: cycles, energy, resources.
+
+        heights, widths  of sub-arrays; powers of two by default. There are as many sub-arrays as fit the elements of
+                         this design, with layers and vector nodes in turns, and beside each other on the best arrays
+        lanes            of the SIMD unit; all powers of two by default
+        ports            of the cache that are read: 2, which the generated hardware has, 3 or 4
+        bandwidths       of off-chip memory in bytes a second, by which loads take longer; None is a line in each cycle
+        passes           of the model in each program
+
+        Raises DomainError for arguments that make no sense, LimitError where no design can be made, and
+        UnsupportedError for formats of floats.
+        """
+        from derivable.accelerator.designs.sweep import sweep
+
+        return sweep(
+            self, heights=heights, widths=widths, lanes=lanes, ports=ports, bandwidths=bandwidths, passes=passes
+        )
+
     def _hardware(self, passes: int = 1) -> Lowered | None:
         if self.quantised is None or any(PRECISIONS[name].is_float for name in self.precision.values()):
             return None
@@ -279,6 +326,7 @@ def design(
     calibration: Iterable[Any] | None = None,
     heights: Iterable[int] | None = None,
     widths: Iterable[int] | None = None,
+    lanes: Iterable[int] | None = None,
 ) -> Design:
     """An accelerator for a model, by the steps of NSFlow: trace, dataflow, two-phase exploration, sizes of memories.
 
@@ -293,10 +341,12 @@ def design(
                     long along the first axis; by default the example alone. Numbers beyond the ranges saturate: a
                     CalibrationWarning says so where there is one sample only
     heights, widths of sub-arrays to try; by default powers of two
+    lanes           of the SIMD unit to try, powers of two; by default all. One with fewer lanes than another is taken
+                    where a pass takes at most a twentieth longer
 
-    Deterministic. Raises UnsupportedError for models that cannot be traced or need what the hardware has not,
-    DomainError for arguments that make no sense, LimitError for a design that the device has no room for,
-    MissingDependencyError without torch.
+    Arrays are compared by the cycles of their programs, as a simulation counts them. Deterministic. Raises
+    UnsupportedError for models that cannot be traced or need what the hardware has not, DomainError for arguments that
+    make no sense, LimitError for a design that the device has no room for, MissingDependencyError without torch.
     """
     optional_module("torch", "torch", "torch")
     from derivable.accelerator.numbers.formats import prepare
@@ -307,7 +357,8 @@ def design(
     integer(pes, "pes", SMALLEST_PES, hint=f"a sub-array has at least {SMALLEST_PES} elements")
     target = find_device(device)
     formats = parse_precision(precision)
-    sizes = [None if given is None else _sides(given, what) for given, what in ((heights, "height"), (widths, "width"))]
+    sizes = [checked_sides(heights, "height"), checked_sides(widths, "width")]
+    tried_lanes = None if lanes is None else checked_lanes(lanes)
     if calibration is not None:
         calibration = list(several(calibration, "calibration", "[inputs]"))
     graph = trace(model, example_inputs, symbolic=symbolic)
@@ -334,33 +385,71 @@ def design(
         widths=sizes[1],
         most_sub_arrays=MOST_SUB_ARRAYS,
         largest_side=LARGEST_SIDE,
+        in_turns=None,
     )
     made, refused = [], None
-    for each in sorted(found, key=lambda each: each.cycles)[:COMPARED_ARRAYS]:
+    least = math.inf
+    for each in sorted(found, key=lambda each: each.cycles):
+        # The equations are of the array alone, of which a program takes more.
+        if each.cycles > least:
+            break
         try:
-            made.append(replace(_sized(graph, flow, each, target, formats), quantised=quantised))
+            one = _with_room(replace(sized(graph, flow, each, target, formats), quantised=quantised))
         except LimitError as error:
             refused = refused or error
-    if refused is not None and not made:
+            continue
+        made.append(one)
+        does_not_fit, cycles, _ = _rank(one, 1)
+        least = least if does_not_fit else min(least, cycles)
+    if not made:
+        assert refused is not None
         raise refused
-    return _with_lanes(min(made, key=_rank))
+    made.sort(key=lambda one: _rank(one, 1))
+    return _with_lanes(min(made[:COMPARED_ARRAYS], key=_rank), tried_lanes)
 
 
-def _rank(made: Design) -> tuple[bool, float, float]:
+def _rank(made: Design, passes: int = COMPARED_PASSES) -> tuple[bool, float, float]:
     """What designs are compared by: cycles of a pass in a program of several, and of the array by the equations where
     there is no such program. Those that the device has no room for as they are generated come last."""
-    following, generated = made.pass_cycles(COMPARED_PASSES), made.generated_resources
-    return generated is not None and not generated.fit(made.device), following or math.inf, made.cycles
+    counted, generated = made.pass_cycles(passes), made.generated_resources
+    return generated is not None and not generated.fit(made.device), counted or math.inf, made.cycles
 
 
-def _with_lanes(made: Design) -> Design:
+def _with_room(made: Design) -> Design:
+    """The design with half of the lanes as long as the device has no room for it as it is generated, or with twice as
+    many as long as nothing bounds its program as they do."""
+    while made.lanes > made.width and _rank(made, 1)[0]:
+        made = replace(made, lanes=made.lanes // 2)
+    while made.lanes < MOST_LANES and (of := made.bounds()) is not None and of.best[0] == "vec":
+        other = replace(made, lanes=2 * made.lanes)
+        if _rank(other, 1)[:2] >= _rank(made, 1)[:2]:
+            break
+        made = other
+    return made
+
+
+def _with_lanes(made: Design, lanes: Sequence[int] | None) -> Design:
     """The design with the fewest lanes with which a pass takes at most `MORE_CYCLES` times as long as with any other
     number of lanes that the device has room for. Refuses what the hardware has not."""
-    powers = [2**e for e in range(MOST_LANES.bit_length()) if 2**e >= made.width]
-    tried = [made if lanes == made.lanes else replace(made, lanes=lanes) for lanes in powers]
+    listed = lanes or lane_counts(made.width)
+    fitting = [count for count in listed if count >= made.width]
+    if not fitting:
+        raise DomainError(
+            f"lanes has {listed}, and the best array {made.height} x {made.width} x {made.sub_arrays} has a lane for "
+            "each column at least",
+            hint=f"give lanes of {made.width} or more, or widths=",
+        )
+    if made.lanes not in fitting:
+        made = replace(made, lanes=fitting[0])
+    tried = [made if count == made.lanes else replace(made, lanes=count) for count in fitting]
     tried = [each for each in tried if each is made or _is_no_larger(each, made)]
     least = min(_rank(each)[1] for each in tried)
     return made if least == math.inf else next(each for each in tried if _rank(each)[1] <= MORE_CYCLES * least)
+
+
+def lane_counts(width: int) -> list[int]:
+    """The numbers of lanes that an array with sub-arrays of `width` columns can have."""
+    return [2**e for e in range(MOST_LANES.bit_length()) if 2**e >= width]
 
 
 def _is_no_larger(made: Design, other: Design) -> bool:
@@ -372,7 +461,7 @@ def _is_no_larger(made: Design, other: Design) -> bool:
     )
 
 
-def _sized(
+def sized(
     graph: OperatorGraph,
     flow: DataflowGraph,
     found: Exploration,
@@ -424,14 +513,25 @@ def _resources(array: tuple[int, int, int], lanes: int, memories: Memories, form
     return estimate(array, simd=lanes, stores=memories, **formats)
 
 
-def _sides(given: Iterable[int], what: str) -> list[int]:
-    sides = [integer(side, f"a {what}", 4, LARGEST_SIDE) for side in several(given, f"{what}s", "[8, 16]")]
-    if not sides:
-        raise DomainError(f"{what}s has no {what} to try", hint=f"leave {what}s out to try powers of two")
-    for side in sides:
-        if side & (side - 1):
-            raise DomainError(f"a {what} is {side}, expected a power of two from 4 to {LARGEST_SIDE}")
-    return sides
+def checked_sides(given: Iterable[int] | None, what: str) -> list[int] | None:
+    """Heights or widths to try. Raises DomainError for none, and for one that the hardware has no registers for."""
+    return None if given is None else _powers(given, what, 4, LARGEST_SIDE)
+
+
+def checked_lanes(given: Iterable[int]) -> list[int]:
+    """Numbers of lanes to try, from the least on. Raises DomainError for none, and for one that no unit has."""
+    return sorted(set(_powers(given, "number of lanes", 4, MOST_LANES, "lanes")))
+
+
+def _powers(given: Iterable[int], what: str, least: int, most: int, name: str = "") -> list[int]:
+    name = name or f"{what}s"
+    listed = [integer(each, f"a {what}", least, most) for each in several(given, name, "[8, 16]")]
+    if not listed:
+        raise DomainError(f"{name} has no {what} to try", hint=f"leave {name} out to try powers of two")
+    for each in listed:
+        if each & (each - 1):
+            raise DomainError(f"a {what} is {each}, expected a power of two from {least} to {most}")
+    return listed
 
 
 def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
@@ -454,78 +554,3 @@ def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
         if part not in precision:
             raise DomainError(f"precision has no format of the {part} part", hint=f"such as {dict(DEFAULT_PRECISION)}")
     return {part: PRECISIONS[precision[part]].name for part in PARTS}
-
-
-# Rows
-
-
-@dataclass(frozen=True)
-class NodeRow:
-    """What a report says of a node: bytes; its place in the schedule (None beside the array), its cycles and the part
-    of the multipliers that it keeps busy there, by the equations; and cycles of each unit's work in the program, see
-    `Design.busy`, None where there is none."""
-
-    node: str
-    part: str
-    work: str
-    operators: str
-    source: str
-    weight_bytes: int
-    input_bytes: int
-    output_bytes: int
-    macs: int
-    sub_arrays: int | None
-    start: int | None
-    end: int | None
-    cycles: int
-    utilisation: float | None
-    busy: Mapping[str, int] | None
-
-
-def node_rows(made: Design) -> list[NodeRow]:
-    """A row for each node of the dataflow graph, in its order."""
-    busy = _busy_nodes(made)
-    return [_row(made, node, None if busy is None else busy.get(node.name, {})) for node in made.flow]
-
-
-def _busy_nodes(made: Design) -> dict[str, dict[str, int]] | None:
-    """Cycles of each unit's work in the program for each node; what loads the inputs is of none."""
-    from derivable.accelerator.lower import cycles
-
-    lowered = made._hardware()
-    if lowered is None:
-        return None
-    found: dict[str, dict[str, int]] = {}
-    for each in cycles.nodes(lowered):
-        of_node = found.setdefault(made.flow.lowered_in(each.name) or "", {})
-        for unit, count in each.busy.items():
-            of_node[unit] = of_node.get(unit, 0) + count
-    return found
-
-
-def _row(made: Design, node: Node, units: Mapping[str, int] | None) -> NodeRow:
-    memory = node.memory(made.precision)
-    place = made.placed.get(node.name)
-    macs = getattr(node.work, "macs", 0)
-    cycles = place.end - place.start if place else node.cycles(made.height, made.width, made.sub_arrays, made.lanes)
-    busy = None
-    if place and cycles:
-        elements = made.height * made.width * place.sub_arrays
-        busy = macs / (cycles * elements * getattr(node.work, "products", 1))
-    return NodeRow(
-        node=node.name,
-        part=node.part,
-        work=" + ".join(map(str, (node.work, *node.fused))),
-        operators=" ".join(node.operators),
-        source=node.source,
-        weight_bytes=memory.weights,
-        input_bytes=memory.inputs,
-        output_bytes=memory.outputs,
-        macs=macs,
-        sub_arrays=place.sub_arrays if place else None,
-        start=place.start if place else None,
-        end=place.end if place else None,
-        cycles=cycles,
-        utilisation=busy,
-        busy=units,
-    )

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, NodeRow, node_rows
+from derivable.accelerator.designs.designs import COMPARED_PASSES, Design
+from derivable.accelerator.designs.node_rows import NodeRow, node_rows
 from derivable.accelerator.designs.texts import UNIT_NAMES, estimate_of_array, resource_estimates
 from derivable.accelerator.hardware.resources import KINDS, share
 from derivable.core.diagnostics import DerivableError

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, lane_cycles, node_rows
+from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, lane_cycles
+from derivable.accelerator.designs.node_rows import node_rows
 from derivable.accelerator.hardware.resources import Device, Resources
 
 UNIT_NAMES: Mapping[str, str] = MappingProxyType(
     {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
+)
+# What bounds a program from below, see `Bounds.reasons`.
+BOUND_NAMES: Mapping[str, str] = MappingProxyType(
+    {**UNIT_NAMES, "sub-array": "sub-arrays", "port": "cache ports", "chain": "chain"}
 )
 
 
@@ -50,7 +55,18 @@ def _of_units(made: Design) -> list[tuple[str, str]]:
     if following is not None:
         text = f"{following:,.0f} cycles per pass where two follow one another, {_time(following / made.device.clock)}"
     busy = ", ".join(f"{name} {made.busy[unit]:,}" for unit, name in UNIT_NAMES.items())
-    return [("throughput", text), ("busy", f"{busy} cycles per pass")]
+    return [("throughput", text), ("busy", f"{busy} cycles per pass"), ("bound", _bound(made))]
+
+
+def _bound(made: Design) -> str:
+    """What bounds a pass, and how far above it the program is: alone, and where two follow one another."""
+    texts = []
+    for passes in (1, COMPARED_PASSES):
+        cycles, of = made.pass_cycles(passes), made.bounds(passes)
+        if cycles is not None and of is not None:
+            reason, least = of.best
+            texts.append(f"{cycles * passes / least:.2f} times {BOUND_NAMES[reason]} alone, {least // passes:,}")
+    return "; where two follow one another ".join(texts)
 
 
 def estimate_of_array(made: Design) -> str:

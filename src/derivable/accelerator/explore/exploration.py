@@ -185,6 +185,7 @@ def finalists(
     adders: bool = False,
     iterations: int = 20,
     tuned_arrays: int = 3,
+    in_turns: int | None = 3,
     effort: int = 2_000_000,
 ) -> list[Exploration]:
     """The best designs in which layers and vector nodes take turns, then those in which they run beside each other:
@@ -196,7 +197,8 @@ def finalists(
                     nodes as in equation (5); "node", the better at each node
     adders          whether the adders of partial sums, which the paper does not cost, cost their latency
     iterations      of phase II
-    tuned_arrays    so many of the best arrays of phase I there are of both, and are tuned
+    tuned_arrays    so many of the best arrays of phase I on which they run beside each other are tuned
+    in_turns        so many arrays there are on which they take turns; None: all
     effort          nodes that the refinement may place; 0 leaves phase II as algorithm 1 has it
 
     Deterministic. Source: NSFlow, algorithm 1; the refinement is ours (docs/decisions/091): descent from what phase II
@@ -213,7 +215,7 @@ def finalists(
             for candidate in _phase_one(workload, *array, mapping, adders):
                 (turns if candidate.neural == candidate.symbolic == array[2] else beside).append(candidate)
             advance(note="phase I")
-        in_turns = _leaders(turns, tuned_arrays)
+        alone = _leaders(turns, in_turns)
         leaders = _leaders(beside, tuned_arrays)
         listed = [
             Exploration(
@@ -221,11 +223,11 @@ def finalists(
                 pes=pes,
                 mode="sequential",
                 schedule=schedule.sequential(_costs(workload, found, adders)),
-                sequential=in_turns[0],
+                sequential=alone[0],
                 adders=adders,
                 **found.choice,
             )
-            for found in in_turns
+            for found in alone
         ]
         walked = None
         for found in leaders:
@@ -238,8 +240,8 @@ def finalists(
     return [replace(each, parallel=leaders[0], tuned=walked) if leaders else each for each in listed]
 
 
-def _leaders(candidates: Iterable[Candidate], most: int) -> list[Candidate]:
-    """The best candidate of each of the `most` best arrays, best first."""
+def _leaders(candidates: Iterable[Candidate], most: int | None) -> list[Candidate]:
+    """The best candidate of each of the `most` best arrays, best first; of all without it."""
     best: dict[tuple[int, int, int], Candidate] = {}
     for found in sorted(candidates, key=lambda found: found.cycles):
         best.setdefault(found.array, found)

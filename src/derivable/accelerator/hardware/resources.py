@@ -230,15 +230,15 @@ def estimate(
     return total
 
 
-def generated(of: Machine) -> Resources:
+def generated(of: Machine, ports: int = 2) -> Resources:
     """What the generated accelerator of a machine takes: the estimate of its array and lanes, and each of its memories
     in blocks, as yosys 0.23 places them. X has a bank for each byte of a line, and like C a copy for each of two
-    readers; what is short (K, P, queues) is in look-up tables."""
+    readers; what is short (K, P, queues) is in look-up tables. With more `ports`, X would have a copy for each."""
     sizes = [  # how many, words, bits of a word
         (of.sub_arrays, of.a, 8 * of.width),
         (of.sub_arrays, of.b, 8 * of.height),
         (2 * of.sub_arrays, of.c, 32 * of.width),
-        (2 * of.line, of.x // of.line, 8),
+        (ports * of.line, of.x // of.line, 8),
         (WORDS, of.program, 32),
     ]
     bram = sum(count * blocks(words * bits // 8, bits, BRAM_SHAPES) for count, words, bits in sizes)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
+from derivable.accelerator.kernels.clock import NEED
 from derivable.accelerator.machine.hazards import Memory, regions
 from derivable.accelerator.machine.instructions import (
     NUM_UNITS,
@@ -87,6 +88,14 @@ class Emitter:
             Written(instruction, self.node, self.of_pass, unit, after, frozenset(arrays), taken, cycles_of(taken))
         )
         self.done = max(self.done, end)
+
+    @property
+    def chain(self) -> int:
+        """Cycles of the longest chain of instructions each of which has to wait for the one before, in any order."""
+        ends: list[int] = []
+        for of in self.written:
+            ends.append(max((ends[other] + NEED for other in of.after), default=0) + of.length)
+        return max(ends, default=0)
 
     def move(self, operation: str, loops: Sequence[Loop], x: int, to: int, **rest: int) -> None:
         """A `Move` in up to four loops: how often, and what each time adds to x and to `to`; the innermost is last."""

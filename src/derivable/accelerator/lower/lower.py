@@ -79,6 +79,7 @@ class Lowered:
     formats  of every operator
     cache    bytes of the cache that are used
     reach    words or bytes of each memory, up to the last that the program touches
+    chain    cycles of the longest chain of instructions each of which has to wait for the one before
     swapped  products of which the value stands still and the constant streams
     """
 
@@ -90,6 +91,7 @@ class Lowered:
     formats: Formats
     cache: int
     reach: Mapping[str, int]
+    chain: int
     swapped: frozenset[str] = frozenset()
 
     @property
@@ -191,7 +193,16 @@ def lower(
     check_counts(program)
     image = np.frombuffer(bytes(state.image), np.uint8)
     return Lowered(
-        graph, machine, program, image, places, formats, state.cache.most, state.emitter.reach, frozenset(state.swapped)
+        graph,
+        machine,
+        program,
+        image,
+        places,
+        formats,
+        state.cache.most,
+        state.emitter.reach,
+        state.emitter.chain,
+        frozenset(state.swapped),
     )
 
 

@@ -145,7 +145,7 @@ class Pass:
             if candidate.unit != other or not arrays.are_free(self.state, candidate):
                 continue
             needed = self._needed(candidate)
-            if operator.name not in needed and all(self.pending[name].unit in _QUICK for name in needed):
+            if needed is not None:
                 for before in [listed for name, listed in self.pending.items() if name in needed]:
                     self._load(before)
                     while self._advance(before):
@@ -154,12 +154,17 @@ class Pass:
                     return [candidate]
         return []
 
-    def _needed(self, operator: Operator) -> set[str]:
-        """What an operator depends on and is not done."""
+    def _needed(self, operator: Operator) -> set[str] | None:
+        """What an operator depends on and is not done; None where not all of that is done before a partner begins."""
         found: set[str] = set()
         waiting = [operator]
         while waiting:
-            names = [name for name in waiting.pop().inputs if name in self.pending and name not in found]
-            found.update(names)
-            waiting += [self.pending[name] for name in names]
+            for name in waiting.pop().inputs:
+                if name in found or name not in self.pending:
+                    continue
+                before = self.pending[name]
+                if before.unit not in _QUICK:
+                    return None
+                found.add(name)
+                waiting.append(before)
         return found

@@ -45,6 +45,7 @@ from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
 Demand: TypeAlias = tuple[int, ...]  # an instruction's row of the columns of `clock`
 # Bytes of off-chip memory between two addresses that a burst may not cross, and its lines at most: those of AXI.
 PAGE, MOST_OF_A_BURST = 4096, 256
+PORTS = 2  # of X that are read, in the RTL
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Latencies:
     """Constants of the model of time, in cycles.
 
     An instruction takes what its work takes, and one of these, from the cycle in which its unit takes it to that in
-    which it is done. All but `off_chip` and `interval` are those of the RTL, exactly.
+    which it is done. All but `off_chip`, `interval` and `ports` are those of the RTL, exactly.
 
     off_chip  from the address of a burst of off-chip memory to its first line, or from its last line to the answer
     interval  from a line that is read from off-chip memory to the next
@@ -60,6 +61,7 @@ class Latencies:
     load, store            of a transfer, which also takes `off_chip` and its lines
     move, nn, vsa, vec     their pipelines, without the trees of nn and of sums across lanes
     turn                   more, where results are turned, than that and the lanes
+    ports     of X that are read: 2, which the RTL has, 3, or 4, with which nothing that reads waits
     """
 
     off_chip: int = 16
@@ -72,6 +74,7 @@ class Latencies:
     vsa: int = 12
     vec: int = 22
     turn: int = 2
+    ports: int = PORTS
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,8 @@ def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
         passes = of.groups * ceil_div(of.length, machine.height)
         return passes * (3 * machine.height + of.length - 1), 0, 0, 1, 0, 0, 0, latencies.vsa, 0
     if isinstance(of, Vector):
-        reads = (of.a_from == "X") + hazards.reads_b(of)
+        # With a port more, lanes that read twice are to the others as lanes that read once.
+        reads = max((of.a_from == "X") + hazards.reads_b(of) - (latencies.ports - PORTS), 0)
         steps = of.n0 * of.n1 * of.n2
         if of.turned:
             lanes, pipeline = hazards.lanes(machine, of), latencies.vec + latencies.turn
