@@ -1,6 +1,6 @@
 """Designs of accelerators against a plain systolic array and processors, by the models (figures 5 and 6, table III).
 
-    python benchmarks/accelerator.py [--section ablation|uneven|designs|devices|traced|exact|simulated|programs|phases] [--fast]
+    python benchmarks/accelerator.py [--section NAME] [--fast]
 
 Everything is counted, nothing is timed but the exploration itself: the numbers are the same on every machine. The
 workloads are below, in full; none was chosen for its numbers. "simulated" builds the generated hardware of each design
