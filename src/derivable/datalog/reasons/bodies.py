@@ -208,6 +208,23 @@ class Body:
             if self.fits(step, answer, made, set(bound)):
                 yield from self._from(after, made, rows)
 
+    def elsewhere(self, position: int) -> set[str]:
+        """The variables of all but one literal, and of the head."""
+        nodes = [node for i, node in enumerate(self.whole) if i != position]
+        return {v.name for node in (*nodes, self.coin, *self.clause.terms) for v in r.variables(node)}
+
+    def of_rows(self, head: Row, rows: Iterable[Row]) -> Instance:
+        """The instance for a tuple and the rows of its positive atoms, which bind all variables."""
+        words = self.head_words(head)
+        assert words is not None
+        positions = [position for position, literal in enumerate(self.literals) if isinstance(literal, r.Atom)]
+        placed = tuple(zip(positions, rows))
+        for position, row in placed:
+            for term, word in zip(self.literals[position].terms, row):  # type: ignore[union-attr]
+                if isinstance(term, r.Var):
+                    words[self.slots[term.name]] = word
+        return Instance(self, tuple(words), placed)
+
     def access(self, position: int, bound: set[str]) -> _Access:
         """How the rows of an atom are looked for."""
         atom = self.whole[position]
@@ -225,9 +242,7 @@ class Body:
                 case r.Var(name=name):
                     (checks if name in seen else binds).append((column, self.slots[name]))
                     seen[name] = column
-        elsewhere = {v.name for i, node in enumerate(self.whole) if i != position for v in r.variables(node)}
-        elsewhere |= {v.name for node in (self.coin, *self.clause.terms) for v in r.variables(node)}
-        is_any = not checks and not (seen.keys() & elsewhere) and self.model.is_flat(atom.relation)
+        is_any = not checks and not (seen.keys() & self.elsewhere(position)) and self.model.is_flat(atom.relation)
         rows = self.model.rows(atom.relation)
         return _Access(rows, tuple(columns), tuple(key), tuple(binds), tuple(checks), 1 if is_any else None)
 

@@ -1,13 +1,12 @@
 """What tuples follow from: a hypergraph of tuples and rule instances that grows backwards from a goal.
 
-A proof of least height is found by breadth: once the tuples that lie up to k rules behind the goal have their
-instances, every proof of at most k + 1 rules in a row is there, so that the search ends when the goal has one. Heights
-are those of Knuth's generalisation of Dijkstra's algorithm, which never goes in a circle: a tuple follows from tuples
-of less height.
+A proof of least height is looked for by breadth (`search`): once the tuples that lie up to k rules behind the goal have
+their instances, every proof of at most k + 1 rules in a row is there, so that the search ends when the goal has one.
+Heights never go in a circle: a tuple follows from tuples of less height.
 
-The k most probable proofs are those of the whole hypergraph behind the goal, by the same algorithm on products of
-probabilities, and by Lawler's partition for the next best: each proof chooses one instance for each tuple in it, and
-the others differ from it in some first choice.
+The k most probable proofs are those of the whole hypergraph behind the goal, by Knuth's generalisation of Dijkstra's
+algorithm on products of probabilities, and by Lawler's partition for the next best: each proof chooses one instance for
+each tuple in it, and the others differ from it in some first choice.
 
 Source: Knuth, "A generalization of Dijkstra's algorithm", 1977; Lawler, "A procedure for computing the K best solutions
 to discrete optimization problems", 1972.
@@ -23,8 +22,10 @@ from itertools import count
 from derivable.core.progress import Deadline
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body, Instance
-from derivable.datalog.reasons.model import Model
+from derivable.datalog.reasons.model import FACTS, Model
 from derivable.datalog.reasons.rows import Row
+from derivable.datalog.reasons.search import Needs, Search, Step
+from derivable.datalog.reasons.unfold import Unfolded, unfolded
 from derivable.datalog.rules import nodes as r
 
 # Instances between two looks at the limits of time.
@@ -36,38 +37,19 @@ SPARE = 16
 class Tuple:
     """A ground atom.
 
-    height  the least one of the proofs so far; 0 for a fact, and for what an aggregate has
-    best    the way of that height
-    ways    how it follows, once it is expanded
-    users   the ways that need it
-    is_begun  whether it has those ways that read facts alone, which are the first ones, and begun: their number
-    is_least  whether no proof that is not there is lower
-    step    what a rule adds to the height: parts of rules, which are relations of their own, add nothing
+    ways  how it follows: the facts that it is, and once it is expanded the instances of its rules; of these `begun`
+          are facts or follow from facts in one step
+    step  what a rule adds to the height: parts of rules, which are relations of their own, add nothing
     """
 
-    __slots__ = (
-        "begun",
-        "best",
-        "height",
-        "is_begun",
-        "is_expanded",
-        "is_least",
-        "relation",
-        "row",
-        "step",
-        "users",
-        "ways",
-    )
+    __slots__ = ("begun", "is_expanded", "relation", "row", "step", "ways")
 
     def __init__(self, relation: str, row: Row):
         self.relation, self.row = relation, row
         self.step = int(not relation.startswith("#"))
-        self.height: float = math.inf
-        self.best: Way | None = None
         self.ways: list[Way] = []
-        self.begun = 0
-        self.users: list[Way] = []
-        self.is_begun = self.is_expanded = self.is_least = False
+        self.begun: int | None = None
+        self.is_expanded = False
 
 
 class Way:
@@ -106,6 +88,11 @@ class Derivations:
         self.tuples: dict[tuple[str, Row], Tuple] = {}
         self.bodies: dict[str, tuple[list[Body], list[Body]]] = {}
         self.looked = 0
+        self.search = Search(model, self.bodies_of, self._ways_of)
+        self.linear = Search(model, self._linear_bodies, self._ways_of)
+        # The bodies of unfolded clauses: what was unfolded, and the body of that.
+        self.forms: dict[Body, tuple[Unfolded, Body]] = {}
+        self.proofs: dict[Tuple, tuple[Choice, bool]] = {}
 
     def tuple(self, relation: str, row: Row) -> Tuple:
         node = self.tuples.get((relation, row))
@@ -114,14 +101,12 @@ class Derivations:
             model = self.model
             if relation in model.aggregates:
                 node.ways.append(self._of_aggregate(node))
-                node.is_begun = node.is_expanded = True
+                node.begun, node.is_expanded = 0, True
             elif relation not in model.keys:
                 variables = model.variables(relation, row)
                 # The most probable fact comes first.
                 for variable in sorted(variables, key=lambda v: -model.chance(v)):
                     node.ways.append(Way(node, variable))
-            if node.ways and not node.ways[0].tuples:
-                node.height, node.best, node.is_least = 0, node.ways[0], True
         return node
 
     def _of_aggregate(self, target: Tuple) -> Way:
@@ -129,11 +114,7 @@ class Derivations:
         rule = self.model.aggregates[target.relation]
         if rule.operator != "disjunct":
             return Way(target)
-        option = self.tuple(rule.body, target.row)
-        way = Way(target, None, None, (option,))
-        option.users.append(way)
-        target.height, target.best = option.height, way
-        return way
+        return Way(target, None, None, (self.tuple(rule.body, target.row),))
 
     def bodies_of(self, relation: str) -> tuple[list[Body], list[Body]]:
         """The rules of a relation that read facts alone, and the others."""
@@ -153,111 +134,106 @@ class Derivations:
             for name in names
         )
 
-    def begin(self, target: Tuple, deadline: Deadline) -> None:
-        """Have the ways in which a tuple follows from facts in one step."""
-        if not target.is_begun:
-            target.is_begun = True
-            start = len(target.ways)
-            self._add(target, self.bodies_of(target.relation)[0], deadline)
-            target.begun = len(target.ways)
-            for part in (need for way in target.ways[start:] for need in way.tuples if not need.step):
-                self.expand(part, deadline)
-
     def expand(self, target: Tuple, deadline: Deadline) -> None:
         """Have all ways in which a tuple follows."""
         if not target.is_expanded:
             self.begin(target, deadline)
-            # What `some` has is found again among all.
-            del target.ways[target.begun :]
             target.is_expanded = True
             self._add(target, self.bodies_of(target.relation)[1], deadline)
 
-    def _add(
-        self,
-        target: Tuple,
-        bodies: list[Body],
-        deadline: Deadline,
-        is_kept: Callable[[tuple[Tuple, ...]], bool] = lambda needs: True,
-    ) -> None:
-        constructors, start = self.model.constructors, len(target.ways)
-        ways = target.ways
+    def begin(self, target: Tuple, deadline: Deadline) -> None:
+        """Have the ways in which a tuple follows from facts in one step."""
+        if target.begun is None:
+            self._add(target, self.bodies_of(target.relation)[0], deadline)
+            target.begun = len(target.ways)
+
+    def _add(self, target: Tuple, bodies: list[Body], deadline: Deadline) -> None:
+        constructors = self.model.constructors
         for body in bodies:
             for instance in body.instances(target.row):
                 self.looked += 1
                 if not self.looked % LOOKS:
                     deadline.remaining()
-                needs = tuple(
-                    [self.tuple(name, row) for name, row in body.atoms_of(instance) if name not in constructors]
-                )
-                if target not in needs and is_kept(needs):
-                    ways.append(Way(target, None, instance, needs))
-        waiting: list[tuple[float, int, Tuple]] = []
-        for way in ways[start:]:
-            for need in way.tuples:
-                need.users.append(way)
-            self._improve(way, waiting)
-        while waiting:
-            height, _, lower = heappop(waiting)
-            if height == lower.height:
-                for way in lower.users:
-                    self._improve(way, waiting)
+                atoms = body.atoms_of(instance)
+                needs = tuple([self.tuple(name, row) for name, row in atoms if name not in constructors])
+                if target not in needs:
+                    target.ways.append(Way(target, None, instance, needs))
 
-    def _improve(self, way: Way, waiting: list[tuple[float, int, Tuple]]) -> None:
-        target = way.target
-        height = target.step + max([need.height for need in way.tuples], default=0)
-        if height < target.height:
-            target.height, target.best = height, way
-            heappush(waiting, (height, id(target), target))
+    def least(self, goal: Tuple, deadline: Deadline) -> tuple[Choice, bool]:
+        """A proof of least height of a tuple, or some proof where its instances are too many, nothing if none is known;
+        and whether none is lower."""
+        proof = self.proofs.get(goal)
+        if proof is None:
+            self.deadline = deadline
+            choice, is_least = self._least(goal, deadline)
+            if not choice and not is_least:
+                choice = self.some(goal, deadline)
+            proof = self.proofs[goal] = choice, is_least
+        return proof
 
-    def least(self, goal: Tuple, deadline: Deadline) -> bool:
-        """Find a proof of least height of a tuple; false if there is one, of which this is not known."""
-        levels, seen, start = [[goal]], {goal}, self.looked
-        self.begin(goal, deadline)
-        # Every proof that is no higher than the number of levels that are expanded, and one, is there.
-        while levels[-1] and goal.height > len(levels) and not goal.is_least:
-            level, below = levels[-1], []
-            for target in level:
-                self.expand(target, deadline)
-                if self.looked - start > policy().most_instances:
-                    return False
-                for way in target.ways:
-                    for need in way.tuples:
-                        if need not in seen and not need.is_least:
-                            seen.add(need)
-                            (below if need.step else level).append(need)
-                            if need.step and goal.height > len(levels) + 1:
-                                self.begin(need, deadline)
-                if goal.height == len(levels) + 1:
-                    goal.is_least = True
-                    break
-            levels.append(below)
-        for passed, targets in enumerate(levels):
-            for target in targets:
-                # What lies so far behind has all its proofs up to here.
-                target.is_least |= target.height < len(levels) - passed
-        goal.is_least |= goal.best is not None
-        return True
+    def _least(self, goal: Tuple, deadline: Deadline) -> tuple[Choice, bool]:
+        steps, is_least = self.search.least(goal.relation, goal.row, deadline)
+        return {self.tuple(*one): self._way(one, step) for one, step in steps.items()}, is_least
 
-    def some(self, goal: Tuple, deadline: Deadline) -> None:
-        """Find a proof, maybe not of least height, where there are too many instances for that: of rules all of whose
-        tuples but the last one follow from facts in one step, as in proofs of linear rules."""
+    def _way(self, one: tuple[str, Row], step: Step) -> Way:
+        target = self.tuple(*one)
+        if step.body is None:
+            return target.ways[max(0, step.way)]
+        instance = step.body.of_rows(target.row, [row for _, row in step.needs])
+        return Way(target, None, instance, tuple(self.tuple(*need) for need in step.needs))
 
-        def is_linear(needs: tuple[Tuple, ...]) -> bool:
-            for need in needs[:-1]:
-                self.begin(need, deadline)
-            return all(need.height <= 1 for need in needs[:-1])
+    def _ways_of(self, relation: str, row: Row, is_first: bool) -> tuple[int, list[Needs]]:
+        target = self.tuple(relation, row)
+        self.begin(target, self.deadline)
+        start, stop = 0, target.begun
+        if not is_first:
+            self.expand(target, self.deadline)
+            start, stop = target.begun or 0, None
+        return start, [tuple((need.relation, need.row) for need in way.tuples) for way in target.ways[start:stop]]
 
-        waiting, seen, start = [goal], {goal}, self.looked
-        for target in waiting:
-            self.begin(target, deadline)
-            if goal.best is not None or self.looked - start > policy().most_instances:
-                return
-            if not target.is_expanded:
-                self._add(target, self.bodies_of(target.relation)[1], deadline, is_linear)
-            for way in target.ways[target.begun :]:
-                if way.tuples and is_linear(way.tuples) and way.tuples[-1] not in seen:
-                    seen.add(way.tuples[-1])
-                    waiting.append(way.tuples[-1])
+    def some(self, goal: Tuple, deadline: Deadline) -> Choice:
+        """A proof, maybe not of least height, nothing if there is none: of rules all of whose tuples but the last one
+        follow from facts in one step, as in proofs of linear rules, of which there are fewer."""
+        self.deadline = deadline
+        steps, _ = self.linear.least(goal.relation, goal.row, deadline)
+        chosen: Choice = {}
+        parts: list[Tuple] = []
+        for one, step in steps.items():
+            if one[0].startswith(FACTS):
+                continue
+            target = self.tuple(*one)
+            if step.body is None or step.body not in self.forms:
+                chosen[target] = self._way(one, step)
+                continue
+            form, body = self.forms[step.body]
+            words, slots = step.body.of_rows(target.row, [row for _, row in step.needs]).words, step.body.slots
+            rows = {position: row for position, (_, row) in zip(form.origin, step.needs) if position >= 0}
+            rows |= {position: step.body.values(terms, words) for position, terms in form.terms.items()}
+            instance = Instance(body, tuple(words[slots[name]] for name in body.slots), tuple(sorted(rows.items())))
+            needs = [self.tuple(*atom) for atom in body.atoms_of(instance)]
+            parts += [need for need, (position, _) in zip(needs, instance.rows) if position in form.terms]
+            chosen[target] = Way(target, None, instance, tuple(needs))
+        for part in parts:
+            for target, way in self._least(part, deadline)[0].items():
+                chosen.setdefault(target, way)
+        return chosen
+
+    def _linear_bodies(self, relation: str) -> tuple[list[Body], list[Body]]:
+        """The rules of a relation, those that read several recursive atoms in their unfolded forms."""
+        first, others = self.bodies_of(relation)
+        bodies = []
+        for body in others:
+            for form in unfolded(self.model, body.clause, self._one_step):
+                bodies.append(Body(form.clause, self.model) if form.terms else body)
+                if form.terms:
+                    self.forms[bodies[-1]] = form, body
+        return first, bodies
+
+    def _one_step(self, relation: str) -> list[r.Clause] | None:
+        if relation not in self.model.clauses:
+            return None
+        first, others = self.bodies_of(relation)
+        return [body.clause for body in first] if others else None
 
     # The most probable
 
@@ -285,25 +261,59 @@ class Derivations:
         tuples  those behind the goal, see `cone`
         """
         number = count()
-        first = _best(tuples, goal, cost, is_sum, {}, {})
-        heap: list[tuple[float, int, Choice, dict[Tuple, Way], dict[Tuple, frozenset[int]]]] = []
-        if first is not None:
-            heappush(heap, (first[0], next(number), first[1], {}, {}))
+        inside, easiest = _best(tuples, None, cost, is_sum, {}, {})
+        if goal not in inside:
+            return
+        first = _Part(inside[goal], {}, {})
+        first.choice, first.costs = {t: easiest[t] for t in _in_order(goal, easiest)}, inside
+        heap = [(first.bound, next(number), first)]
         while heap:
-            _, _, choice, fixed, barred = heappop(heap)
-            yield choice
+            deadline.remaining()
+            bound, _, part = heappop(heap)
+            if part.choice is None:
+                # The best choice for each tuple may be one for all together.
+                guess = easiest | part.fixed | part.guess
+                costs = _costs(goal, guess, cost, is_sum)
+                if costs is None or costs[goal] > bound + 1e-12 * abs(bound):
+                    costs, guess = _best(tuples, goal, cost, is_sum, part.fixed, part.barred)
+                if goal not in costs:
+                    continue
+                part.choice, part.costs = {t: guess[t] for t in _in_order(goal, guess)}, costs
+                if heap and costs[goal] > heap[0][0]:
+                    heappush(heap, (costs[goal], next(number), part))
+                    continue
+            yield part.choice
             # The others of this part of all proofs differ from it in some first choice.
-            fixed = dict(fixed)
-            for target in _in_order(goal, choice):
-                deadline.remaining()
+            total, fixed = part.costs[goal], dict(part.fixed)
+            for target, way in part.choice.items():
                 if target not in fixed:
-                    # Its ways without this one.
-                    others = {**barred, target: barred.get(target, frozenset()) | {id(choice[target])}}
-                    if len(others[target]) < len(target.ways):
-                        best = _best(tuples, goal, cost, is_sum, fixed, others)
-                        if best is not None:
-                            heappush(heap, (best[0], next(number), best[1], dict(fixed), others))
-                    fixed[target] = choice[target]
+                    without = part.barred.get(target, frozenset()) | {id(way)}
+                    others = [other for other in target.ways if id(other) not in without]
+                    least, _, other = min(
+                        ((_of(w, cost, is_sum, inside), k, w) for k, w in enumerate(others)), default=(math.inf, 0, way)
+                    )
+                    if least < math.inf:
+                        # No tuple costs less than where nothing is fixed.
+                        bound = max(total, total - part.costs[target] + least) if is_sum else total
+                        made = _Part(bound, dict(fixed), {target: without})
+                        made.guess = {target: other}
+                        heappush(heap, (bound, next(number), made))
+                    fixed[target] = way
+
+
+class _Part:
+    """The proofs that make some choices, and for one tuple do not make others.
+
+    bound   none of them costs less
+    guess   what may reach it for that tuple
+    choice  the proof of least cost, from the goal on, once it is known; costs: of its tuples
+    """
+
+    def __init__(self, bound: float, fixed: Choice, barred: dict[Tuple, frozenset[int]]):
+        self.bound, self.fixed, self.barred = bound, fixed, barred
+        self.guess: Choice = {}
+        self.choice: Choice | None = None
+        self.costs: dict[Tuple, float] = {}
 
 
 def _in_order(goal: Tuple, choice: Choice) -> list[Tuple]:
@@ -317,15 +327,45 @@ def _in_order(goal: Tuple, choice: Choice) -> list[Tuple]:
     return tuples
 
 
+def _of(way: Way, cost: Callable[[Way], float], is_sum: bool, costs: dict[Tuple, float]) -> float:
+    """What a way costs with what it needs."""
+    below = [costs.get(need, math.inf) for need in way.tuples]
+    return cost(way) + (sum(below) if is_sum else max(below, default=0.0))
+
+
+def _costs(goal: Tuple, choice: Choice, cost: Callable[[Way], float], is_sum: bool) -> dict[Tuple, float] | None:
+    """The costs of the tuples of a proof; None if it goes in a circle, or lacks a choice."""
+    costs: dict[Tuple, float] = {}
+    begun: set[Tuple] = set()
+    waiting = [goal]
+    while waiting:
+        target = waiting[-1]
+        way = choice.get(target)
+        if way is None:
+            return None
+        if target in begun:
+            waiting.pop()
+            if target not in costs:
+                costs[target] = _of(way, cost, is_sum, costs)
+            continue
+        begun.add(target)
+        for need in way.tuples:
+            if need not in costs:
+                if need in begun:
+                    return None
+                waiting.append(need)
+    return costs
+
+
 def _best(
     tuples: list[Tuple],
-    goal: Tuple,
+    goal: Tuple | None,
     cost: Callable[[Way], float],
     is_sum: bool,
-    fixed: dict[Tuple, Way],
+    fixed: Choice,
     barred: dict[Tuple, frozenset[int]],
-) -> tuple[float, Choice] | None:
-    """The proof of least cost that makes some choices and does not make others; None if there is none."""
+) -> tuple[dict[Tuple, float], Choice]:
+    """The proofs of least cost of tuples that make some choices and do not make others: of all, or until a goal's."""
     waiting: dict[int, int] = {}
     uses: dict[Tuple, list[Way]] = {}
     heap: list[tuple[float, int, Way]] = []
@@ -351,10 +391,9 @@ def _best(
             continue
         costs[target], choice[target] = total, way
         if target is goal:
-            return total, {t: choice[t] for t in _in_order(goal, choice)}
+            break
         for user in uses.get(target, ()):
             waiting[id(user)] -= 1
             if not waiting[id(user)] and user.target not in costs:
-                below = [costs[need] for need in user.tuples]
-                heappush(heap, (cost(user) + (sum(below) if is_sum else max(below)), next(number), user))
-    return None
+                heappush(heap, (_of(user, cost, is_sum, costs), next(number), user))
+    return costs, choice

@@ -19,6 +19,7 @@ from derivable.datalog.reasons.groups import keyed_instances, rows_of_group
 from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.proof import Proof, Proofs, postorder
 from derivable.datalog.reasons.rows import Row
+from derivable.datalog.reasons.search import LOOKED_AT
 from derivable.datalog.reasons.wording import Wording, is_hidden, is_shown_name
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.tags.random_facts import RandomFacts
@@ -48,18 +49,16 @@ class Explainer:
     def least(self, relation: str, row: Row, deadline: Deadline) -> Proof | None:
         """A proof of least height; None if there is none."""
         goal = self.derivations.tuple(relation, row)
-        is_least = self.derivations.least(goal, deadline)
-        if not is_least and goal.best is None:
-            self.derivations.some(goal, deadline)
-            if goal.best is None:
-                raise LimitError(
-                    f"no proof was found among {2 * policy().most_instances:,} instances of rules",
-                    hint="a rule that uses its own relation twice has very many: write it with facts in the place of"
-                    " one of the two, as in `path(x, z) = path(x, y), edge(y, z)`",
-                )
-        if goal.best is None:
-            return None
-        proof = _Building(self, deadline, {}, is_least).proof(goal)
+        choice, is_least = self.derivations.least(goal, deadline)
+        if not choice:
+            if is_least:
+                return None
+            raise LimitError(
+                f"no proof was found among {LOOKED_AT * policy().most_instances:,} instances of rules",
+                hint="a rule that uses its own relation twice has very many: write it with facts in the place of"
+                " one of the two, as in `path(x, z) = path(x, y), edge(y, z)`",
+            )
+        proof = _Building(self, deadline, choice, is_least).proof(goal)
         if proof.probability == 0.0 and self.has_probabilities:
             # Facts that exclude each other: the next ones.
             tuples, _ = self.derivations.cone(goal, deadline)
@@ -193,7 +192,7 @@ class _Building:
     """One answer under construction."""
 
     def __init__(self, explainer: Explainer, deadline: Deadline, choice: Choice, is_least: bool = True):
-        self.explainer, self.deadline, self.choice, self.is_least = explainer, deadline, choice, is_least
+        self.explainer, self.deadline, self.choice, self.is_least = explainer, deadline, dict(choice), is_least
         self.model, self.wording = explainer.model, explainer.wording
         # Tuple -> its node, or of a part of a rule those that stand in its place; and what is random in it.
         self.made: dict[Tuple, tuple[tuple[Proof, ...], Random]] = {}
@@ -203,11 +202,8 @@ class _Building:
         return node
 
     def chosen(self, target: Tuple) -> Way:
-        """How a tuple follows in this proof. What a choice has needs nothing that it has not, and all else has less
-        height from step to step, so that nothing goes in a circle."""
-        way = self.choice.get(target) or target.best
-        assert way is not None
-        return way
+        """How a tuple follows in this proof. What a choice has needs nothing that it has not, and never in a circle."""
+        return self.choice[target]
 
     def parts(self, target: Tuple) -> tuple[Proof, ...]:
         """The nodes of a tuple, several of one that is a part of a rule."""
@@ -308,6 +304,13 @@ class _Building:
             1.0 if is_absent else None,
         )
 
+    def has_proof(self, target: Tuple) -> bool:
+        """Have a proof of least height of a tuple that is no part of this one so far; false if there is none."""
+        for one, way in self.explainer.derivations.least(target, self.deadline)[0].items():
+            # What is chosen stays, so that nothing goes in a circle.
+            self.choice.setdefault(one, way)
+        return target in self.choice
+
     # Aggregates
 
     def aggregate(self, target: Tuple, way: Way, own: Random) -> tuple[tuple[Proof, ...], Random]:
@@ -325,8 +328,7 @@ class _Building:
         explained = []
         for other in rows[: self.explainer.most_rows]:
             tuple_ = self.explainer.derivations.tuple(rule.body, other)
-            self.explainer.derivations.least(tuple_, self.deadline)
-            if tuple_.best is not None:
+            if self.has_proof(tuple_):
                 explained.append(self.row_node(rule, other, self.parts(tuple_)))
         return (self.aggregate_node(rule, target.relation, row, explained, len(rows) - len(explained), own),), own
 
@@ -371,7 +373,7 @@ class _Building:
                 for name, needed in one.body.atoms_of(one):
                     if name not in self.model.constructors:
                         tuple_ = self.explainer.derivations.tuple(name, needed)
-                        self.explainer.derivations.least(tuple_, self.deadline)
+                        self.has_proof(tuple_)
                         self.parts(tuple_)
                 explained[instance_row] = self.row_node(rule, instance_row, self.premises(one)[0])
         words = tuple(word or 0 for word in row)

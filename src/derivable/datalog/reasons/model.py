@@ -17,6 +17,8 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import CHANCE
 from derivable.datalog.values.symbols import SymbolTable
 
+# What begins the name of a relation that has the facts of another one alone.
+FACTS = "facts of "
 # A row of outputs of a predicate, None where nobody reads one, and its probability, None if it is certain.
 Answer = tuple[Sequence[int | None], float | None]
 
@@ -64,6 +66,7 @@ class Model:
 
     def facts_of(self, relation: str) -> tuple[Rows, np.ndarray]:
         """The facts of a relation and the variable [row] of each, -1 for one that is certain."""
+        relation = relation.removeprefix(FACTS)
         facts = self._facts.get(relation)
         if facts is None:
             given = self.facts.relations.get(relation)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from derivable.parallel.digits import order_by_digits
+
 Row = tuple[int, ...]
 
 
@@ -50,8 +52,9 @@ class _Index:
         for part, (_, span, _) in zip(parts[1:], self.scales[1:]):
             keys = keys * span + part
         is_ordered = bool((keys[1:] >= keys[:-1]).all())
-        self.order = None if is_ordered else np.argsort(keys, kind="stable")
-        self.keys = np.ascontiguousarray(keys if self.order is None else keys[self.order]).data
+        self.order = None if is_ordered else order_by_digits([keys])
+        self.sorted = np.ascontiguousarray(keys if self.order is None else keys[self.order])
+        self.keys = self.sorted.data
         self.is_single = len(columns) == 1
         self.pair = self.scales if len(columns) == 2 and self.words == [None, None] else None
 

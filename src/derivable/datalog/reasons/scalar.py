@@ -47,6 +47,14 @@ def evaluator(e: Expr, slots: Mapping[str, int], symbols: SymbolTable) -> Evalua
     return by_columns
 
 
+def are_words_compared(e: Expr) -> bool:
+    """Whether an expression compares two variables or constants as their words compare."""
+    if not isinstance(e, Apply) or len(e.operands) != 2 or not all(isinstance(o, Var | Const) for o in e.operands):
+        return False
+    t = e.operands[0].type
+    return _is_plain(t, _SAME_WORDS) if e.operator in ("==", "!=") else e.operator in _COMPARE and _is_small(t)
+
+
 def _is_plain(t: ValueType, families: Sequence[str]) -> bool:
     return t.family in families and not t.is_wide
 

@@ -1,0 +1,483 @@
+"""A search by breadth for a proof of least height, backwards from a tuple, over rows that are numbered.
+
+The instances of rules are joins of few rows: at each step the atom comes next that has the fewest rows for what is
+bound, as sorted indexes say. An index that is missing is made by the caller, who also makes more room, and has the
+instances of rules that no kernel reads; a tuple whose instances are not complete is begun again then.
+
+Every array is of int64 words, or int32 ones where it grows with the search; the columns of records are named below.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from derivable.device.cpu.built_kernels import kernel
+from derivable.device.cpu.places import load, pointer_at
+
+# A relation: the number of its first row among those of all relations; where the addresses of its columns begin; its
+# clauses, first those that read facts alone; where the index of each set of columns is named; the index of its facts,
+# -1 if it has none.
+BASE, SIZE, WIDTH, COLUMNS, CLAUSES, FIRST_END, CLAUSES_END, KIND, FACTS, INDEXES, STEP, RELATION_WORDS = range(12)
+# What a relation is: a leaf, as its rows have no proofs; derived by clauses; or by instances that the caller has.
+LEAF, DERIVED, ELSEWHERE = range(3)
+# A clause: the terms of its head, its atoms and its tests.
+HEAD, ATOMS, ATOMS_END, TESTS, TESTS_END, CLAUSE_WORDS = range(6)
+# An atom: its terms; the variables, as bits, that something else has; whether each of its rows is as good as another.
+RELATION, TERMS, SHARED, IS_ANY, ATOM_WORDS = range(5)
+# A term: a variable, or -1 and a constant.
+VARIABLE, CONSTANT, TERM_WORDS = range(3)
+# A test: what is compared, with which operator, and the variables, as bits; or an atom that is to have no row.
+OPERATOR, LEFT, RIGHT, OF, ABSENT, ABSENT_INDEX, TEST_WORDS = range(7)
+EQUAL, UNEQUAL, LESS, AT_MOST, GREATER, AT_LEAST, NOT = range(7)
+# An index: the addresses of its keys and of the rows in their order, 0 if that is that of the rows; their number; the
+# parts of a key, each a column with its least value, the number of values and a factor, or words that it is among.
+KEYS, ORDER, COUNT, PARTS, FIRST_PART = range(5)
+COLUMN, LOW, SPAN, SCALE, WORDS, WORDS_COUNT, PART_WORDS = range(7)
+# The state: how many of each there are, how many tuples have their ways from facts, how far the two fronts are, and
+# what the caller has to do.
+VISITED, WAYS, NEEDS, BEGUN, FRONT, FRONT_END, NEXT_END, LEVEL, LOOKED, MOST = range(10)
+GOAL, WANTED, WANTED_MASK, STATE_WORDS = range(10, 14)
+DONE, NO_INDEX, NO_ROOM, NO_WAYS, PAUSED = range(5)
+# A tuple that is visited: its relation, the least height so far, the way of that, and the last need that it is.
+OF_RELATION, HEIGHT, BEST, USERS, IS_QUEUED, VISIT_WORDS = range(6)
+# A way: what it is for, its clause, and its needs; a need: what it is, the one before of the same tuple, and its way.
+TARGET, CLAUSE, FIRST_NEED, WAY_WORDS = range(4)
+NEED, BEFORE, WAY, NEED_WORDS = range(4)
+UNKNOWN = 1 << 30
+# Rows of an atom that are gone through rather than have an index made of another atom: as many, and one more for each
+# so many rows of that.
+FEW_ROWS, ROWS_A_ROW = 4, 1 << 15
+# A frame of the join: an atom, its rows from where to where, their order, and what was bound and tested before.
+ATOM, AT, STOP, IN_ORDER, BOUND, TESTED, FRAME_WORDS = range(7)
+MOST_ATOMS, MOST_VARIABLES = 16, 60
+
+
+@kernel
+def _at_least(words, count, word):
+    """The first position from which on words in order are not less than a word."""
+    low, high = np.int64(0), count
+    while low < high:
+        middle = (low + high) >> 1
+        if load(words, middle) < word:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def _key(index, values):
+    """The word that an index has for the values [column] of its columns, and whether any row may have them."""
+    key = np.int64(0)
+    for part in range(index[PARTS]):
+        at = FIRST_PART + part * PART_WORDS
+        word = values[index[at + COLUMN]]
+        if index[at + WORDS] != 0:
+            words = pointer_at(index[at + WORDS], np.int64)
+            place = _at_least(words, index[at + WORDS_COUNT], word)
+            if place == index[at + WORDS_COUNT] or load(words, place) != word:
+                return np.int64(0), False
+            word = place
+        if index[at + SPAN] != 0:
+            word -= index[at + LOW]
+            if word < 0 or word >= index[at + SPAN]:
+                return np.int64(0), False
+        key += word * index[at + SCALE]
+    return key, True
+
+
+@kernel
+def _range(index, values):
+    """From where to where the rows with these values are in the order of an index."""
+    key, may_be = _key(index, values)
+    if not may_be:
+        return np.int64(0), np.int64(0)
+    keys, count = pointer_at(index[KEYS], np.int64), index[COUNT]
+    start = _at_least(keys, count, key)
+    if start == count or load(keys, start) != key:
+        return np.int64(0), np.int64(0)
+    if start + 1 == count or load(keys, start + 1) != key:
+        return start, start + 1
+    # Rows of one key are few as a rule: their end is looked for in steps that double.
+    step = np.int64(1)
+    while start + step < count and load(keys, start + step) == key:
+        step *= 2
+    low, high = start + step // 2, min(count, start + step)
+    while low < high:
+        middle = (low + high) >> 1
+        if load(keys, middle) == key:
+            low = middle + 1
+        else:
+            high = middle
+    return start, low
+
+
+@kernel
+def _is_passed(tests, terms, indexes, words, values, k):
+    """Whether a test of bound variables holds."""
+    operator = tests[k, OPERATOR]
+    if operator == NOT:
+        at, width = tests[k, LEFT], tests[k, RIGHT]
+        for column in range(width):
+            variable = terms[at + column, VARIABLE]
+            values[column] = terms[at + column, CONSTANT] if variable < 0 else words[variable]
+        if tests[k, ABSENT_INDEX] < 0:
+            return tests[k, ABSENT] == 0
+        start, stop = _range(indexes[tests[k, ABSENT_INDEX]], values)
+        return start == stop
+    left, right = tests[k, LEFT], tests[k, RIGHT]
+    a = terms[left, CONSTANT] if terms[left, VARIABLE] < 0 else words[terms[left, VARIABLE]]
+    b = terms[right, CONSTANT] if terms[right, VARIABLE] < 0 else words[terms[right, VARIABLE]]
+    if operator == EQUAL:
+        return a == b
+    if operator == UNEQUAL:
+        return a != b
+    if operator == LESS:
+        return a < b
+    if operator == AT_MOST:
+        return a <= b
+    return a > b if operator == GREATER else a >= b
+
+
+@kernel
+def _visit(state, relations, places, visited, ids, relation, row):
+    """The number of a tuple among those that are visited; there is room for one more."""
+    number = relations[relation, BASE] + row
+    place = places[number]
+    if place == 0:
+        place = state[VISITED] + 1
+        state[VISITED] = place
+        places[number] = place
+        ids[place - 1] = number
+        visited[place - 1, OF_RELATION] = relation
+        visited[place - 1, HEIGHT] = UNKNOWN
+        visited[place - 1, BEST] = -1
+        visited[place - 1, USERS] = -1
+        visited[place - 1, IS_QUEUED] = 0
+    return place - 1
+
+
+@kernel
+def _way(state, ways, target, clause):
+    """Begin a way; its needs follow."""
+    number = state[WAYS]
+    ways[number, TARGET], ways[number, CLAUSE], ways[number, FIRST_NEED] = target, clause, state[NEEDS]
+    state[WAYS] = number + 1
+    ways[number + 1, FIRST_NEED] = state[NEEDS]
+
+
+@kernel
+def _need(state, ways, needs, number):
+    """Add a need to the last way."""
+    way, at = state[WAYS] - 1, state[NEEDS]
+    needs[at, NEED], needs[at, WAY] = number, way
+    state[NEEDS] = at + 1
+    ways[way + 1, FIRST_NEED] = at + 1
+
+
+@kernel
+def _undo(state, places, ways, ids, first_visited, first_way):
+    """Forget what a tuple's ways have brought so far."""
+    for number in range(first_visited, state[VISITED]):
+        places[ids[number]] = 0
+    state[VISITED], state[WAYS], state[NEEDS] = first_visited, first_way, ways[first_way, FIRST_NEED]
+
+
+@kernel
+def _fill(relations, columns, relation, row, values):
+    """Write the words of a row to `values` [column]."""
+    at = relations[relation, COLUMNS]
+    for column in range(relations[relation, WIDTH]):
+        values[column] = load(pointer_at(columns[at + column], np.int64), row)
+
+
+@kernel
+def _instances(
+    state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, places, visited, ids, ways, needs,
+    frames, rows, words, values, head, target, clause,
+):  # fmt: skip
+    """Add the ways in which one clause derives a tuple, whose words are in `head`; 0, or why it cannot."""
+    relation, first_atom = visited[target, OF_RELATION], clauses[clause, ATOMS]
+    bound = tested = np.int64(0)
+    for column in range(relations[relation, WIDTH]):
+        term = clauses[clause, HEAD] + column
+        variable = terms[term, VARIABLE]
+        if variable < 0:
+            if terms[term, CONSTANT] != head[column]:
+                return 0
+        elif bound >> variable & 1:
+            if words[variable] != head[column]:
+                return 0
+        else:
+            words[variable] = head[column]
+            bound |= np.int64(1) << variable
+    num_atoms = clauses[clause, ATOMS_END] - first_atom
+    remaining = (np.int64(1) << num_atoms) - 1
+    first_test, num_tests = clauses[clause, TESTS], clauses[clause, TESTS_END] - clauses[clause, TESTS]
+    depth, goes_on = 0, True
+    while True:
+        if goes_on:
+            goes_on = False
+            for k in range(num_tests):
+                if not tested >> k & 1 and tests[first_test + k, OF] & ~bound == 0:
+                    tested |= np.int64(1) << k
+                    if not _is_passed(tests, terms, indexes, words, values, first_test + k):
+                        break
+            else:
+                if remaining == 0:
+                    state[LOOKED] += 1
+                    if state[VISITED] + num_atoms > len(ids):
+                        state[WANTED] = VISITED
+                        return NO_ROOM
+                    if state[WAYS] + 2 > len(ways):
+                        state[WANTED] = WAYS
+                        return NO_ROOM
+                    if state[NEEDS] + num_atoms > len(needs):
+                        state[WANTED] = NEEDS
+                        return NO_ROOM
+                    for atom in range(num_atoms):
+                        if relations[atoms[first_atom + atom, RELATION], BASE] + rows[atom] == ids[target]:
+                            # Nothing follows from itself.
+                            break
+                    else:
+                        _way(state, ways, target, clause)
+                        for atom in range(num_atoms):
+                            of = atoms[first_atom + atom, RELATION]
+                            _need(state, ways, needs, _visit(state, relations, places, visited, ids, of, rows[atom]))
+                else:
+                    best, best_start, best_stop, best_index = -1, np.int64(0), np.int64(0), np.int64(-1)
+                    missing, missing_mask, is_empty = -1, np.int64(0), False
+                    for atom in range(num_atoms):
+                        if not remaining >> atom & 1:
+                            continue
+                        of, at = atoms[first_atom + atom, RELATION], atoms[first_atom + atom, TERMS]
+                        mask, free = np.int64(0), np.int64(0)
+                        for column in range(relations[of, WIDTH]):
+                            variable = terms[at + column, VARIABLE]
+                            if variable < 0:
+                                values[column] = terms[at + column, CONSTANT]
+                                mask |= np.int64(1) << column
+                            elif bound >> variable & 1:
+                                values[column] = words[variable]
+                                mask |= np.int64(1) << column
+                            else:
+                                free |= np.int64(1) << variable
+                        start, stop, index = np.int64(0), relations[of, SIZE], np.int64(-1)
+                        if mask != 0 and stop:
+                            index = index_of[relations[of, INDEXES] + mask]
+                            if index < 0:
+                                if missing < 0 or stop < relations[atoms[first_atom + missing, RELATION], SIZE]:
+                                    missing, missing_mask = atom, mask
+                                continue
+                            start, stop = _range(indexes[index], values)
+                        if start == stop:
+                            is_empty = True
+                            break
+                        if atoms[first_atom + atom, IS_ANY] and free & atoms[first_atom + atom, SHARED] == 0:
+                            stop = start + 1
+                        if best < 0 or stop - start < best_stop - best_start:
+                            best, best_start, best_stop, best_index = atom, start, stop, index
+                    if not is_empty:
+                        few = np.int64(FEW_ROWS)
+                        if missing >= 0:
+                            few += relations[atoms[first_atom + missing, RELATION], SIZE] // ROWS_A_ROW
+                        if missing >= 0 and (best < 0 or best_stop - best_start > few):
+                            state[WANTED] = atoms[first_atom + missing, RELATION]
+                            state[WANTED_MASK] = missing_mask
+                            return NO_INDEX
+                        frames[depth, ATOM], frames[depth, AT], frames[depth, STOP] = best, best_start, best_stop
+                        frames[depth, IN_ORDER] = 0 if best_index < 0 else indexes[best_index, ORDER]
+                        frames[depth, BOUND], frames[depth, TESTED] = bound, tested
+                        remaining &= ~(np.int64(1) << best)
+                        depth += 1
+        elif depth == 0:
+            return 0
+        else:
+            frame = depth - 1
+            bound, tested, atom = frames[frame, BOUND], frames[frame, TESTED], frames[frame, ATOM]
+            if frames[frame, AT] == frames[frame, STOP]:
+                remaining |= np.int64(1) << atom
+                depth -= 1
+                continue
+            row = frames[frame, AT]
+            frames[frame, AT] = row + 1
+            if frames[frame, IN_ORDER] != 0:
+                row = load(pointer_at(frames[frame, IN_ORDER], np.int64), row)
+            rows[atom] = row
+            of, at = atoms[first_atom + atom, RELATION], atoms[first_atom + atom, TERMS]
+            goes_on = True
+            for column in range(relations[of, WIDTH]):
+                variable = terms[at + column, VARIABLE]
+                word = load(pointer_at(columns[relations[of, COLUMNS] + column], np.int64), row)
+                if variable < 0:
+                    goes_on &= word == terms[at + column, CONSTANT]
+                elif bound >> variable & 1:
+                    goes_on &= word == words[variable]
+                else:
+                    words[variable] = word
+                    bound |= np.int64(1) << variable
+
+
+@kernel
+def _improve(relations, visited, ways, needs, way):
+    """Whether a way gives its tuple a lesser height than it has; it has that then."""
+    height = np.int64(0)
+    for at in range(ways[way, FIRST_NEED], ways[way + 1, FIRST_NEED]):
+        height = max(height, visited[needs[at, NEED], HEIGHT])
+    if height == UNKNOWN:
+        return False
+    target = ways[way, TARGET]
+    height += relations[visited[target, OF_RELATION], STEP]
+    if height >= visited[target, HEIGHT]:
+        return False
+    visited[target, HEIGHT], visited[target, BEST] = height, way
+    return True
+
+
+@kernel
+def _accept(
+    state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, values, first_visited, first_way
+):  # fmt: skip
+    """Have what the ways of a tuple, which are complete, say: new tuples in the fronts, and heights."""
+    for number in range(first_visited, state[VISITED]):
+        of = visited[number, OF_RELATION]
+        is_leaf = relations[of, KIND] == LEAF
+        if not is_leaf and relations[of, FACTS] != -1:
+            is_leaf = relations[of, WIDTH] == 0
+            if not is_leaf:
+                _fill(relations, columns, of, ids[number] - relations[of, BASE], values)
+                start, stop = _range(indexes[relations[of, FACTS]], values)
+                is_leaf = start < stop
+        if is_leaf:
+            visited[number, HEIGHT] = 0
+        elif relations[of, STEP]:
+            fronts[1, state[NEXT_END]] = number
+            state[NEXT_END] += 1
+        else:
+            # A part of a rule lies as far behind as that.
+            fronts[0, state[FRONT_END]] = number
+            state[FRONT_END] += 1
+    first, last = 0, 0
+    for way in range(first_way, state[WAYS]):
+        for at in range(ways[way, FIRST_NEED], ways[way + 1, FIRST_NEED]):
+            number = needs[at, NEED]
+            needs[at, BEFORE] = visited[number, USERS]
+            visited[number, USERS] = at
+        target = ways[way, TARGET]
+        if _improve(relations, visited, ways, needs, way) and visited[target, IS_QUEUED] == 0:
+            visited[target, IS_QUEUED], queue[last] = 1, target
+            last = last + 1 if last + 1 < len(queue) else 0
+    while first != last:
+        number = queue[first]
+        first = first + 1 if first + 1 < len(queue) else 0
+        visited[number, IS_QUEUED] = 0
+        at = visited[number, USERS]
+        while at >= 0:
+            way = needs[at, WAY]
+            target = ways[way, TARGET]
+            if _improve(relations, visited, ways, needs, way) and visited[target, IS_QUEUED] == 0:
+                visited[target, IS_QUEUED], queue[last] = 1, target
+                last = last + 1 if last + 1 < len(queue) else 0
+            at = needs[at, BEFORE]
+
+
+@kernel(
+    "int64[] int64[,] int64[] int64[,] int64[,] int64[,] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,]"
+    " int32[,] int32[,] int32[] int64[,]"
+)
+def search(
+    state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, places, visited, ids, ways, needs,
+    fronts, queue, scratch,
+):  # fmt: skip
+    """Go on with a search until the goal has a proof of least height or nothing is left, or the caller is needed.
+
+    places  [row of all relations] 1 + the number of a tuple that is visited, 0 for others
+    ids     [visited] the row of each
+    fronts  [2, visited] the tuples of this level, which are expanded from `state[FRONT]` on, and of the next one
+    queue   [visited + 1] and scratch [3 + MOST_ATOMS, 64]: for use here
+    """
+    rows, words, values, frames = scratch[0], scratch[1], scratch[2], scratch[3:]
+    stop = state[LOOKED] + state[MOST]
+    # Once the levels before this one are expanded, all proofs are there that have one rule more in a row than these are
+    # levels; what is a part of a rule begins no level.
+    ahead = 1 + relations[visited[state[GOAL], OF_RELATION], STEP]
+    while visited[state[GOAL], HEIGHT] > state[LEVEL] + ahead:
+        if state[LOOKED] >= stop:
+            return PAUSED
+        begins = state[BEGUN] < state[VISITED]
+        if begins:
+            target = state[BEGUN]
+            if visited[target, HEIGHT] == 0:
+                state[BEGUN] += 1
+                continue
+        elif state[FRONT] < state[FRONT_END]:
+            target = np.int64(fronts[0, state[FRONT]])
+        elif state[NEXT_END] == 0:
+            return DONE
+        else:
+            for k in range(state[NEXT_END]):
+                fronts[0, k] = fronts[1, k]
+            state[FRONT], state[FRONT_END], state[NEXT_END] = 0, state[NEXT_END], 0
+            state[LEVEL] += 1
+            continue
+        relation = visited[target, OF_RELATION]
+        if relations[relation, KIND] == ELSEWHERE:
+            state[WANTED] = target
+            return NO_WAYS
+        first_visited, first_way, looked = state[VISITED], state[WAYS], state[LOOKED]
+        head = frames[MOST_ATOMS]
+        _fill(relations, columns, relation, ids[target] - relations[relation, BASE], head)
+        first = relations[relation, CLAUSES if begins else FIRST_END]
+        last = relations[relation, FIRST_END if begins else CLAUSES_END]
+        for clause in range(first, last):
+            reason = _instances(
+                state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, places, visited, ids, ways,
+                needs, frames, rows, words, values, head, target, clause,
+            )  # fmt: skip
+            if reason != 0:
+                _undo(state, places, ways, ids, first_visited, first_way)
+                state[LOOKED] = looked
+                return reason
+        state[BEGUN if begins else FRONT] += 1
+        _accept(
+            state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, values, first_visited,
+            first_way,
+        )  # fmt: skip
+    return DONE
+
+
+@kernel(
+    "int64[] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,] int64[]"
+    " int64[] int64[,]"
+)
+def add_ways(
+    state, relations, columns, indexes, places, visited, ids, ways, needs, fronts, queue, scratch, names, ends, given,
+):  # fmt: skip
+    """Add the ways of the tuple whose ways are wanted, for all of which there is room.
+
+    names  [way] the clauses; ends [way] where the needs of each end among `given` [need, 2]: relations and rows
+    """
+    target, first_visited, first_way = state[WANTED], state[VISITED], state[WAYS]
+    state[BEGUN if state[BEGUN] < state[VISITED] else FRONT] += 1
+    begin = np.int64(0)
+    for k in range(len(names)):
+        _way(state, ways, target, names[k])
+        for at in range(begin, ends[k]):
+            number = _visit(state, relations, places, visited, ids, given[at, 0], given[at, 1])
+            _need(state, ways, needs, number)
+        begin = ends[k]
+    _accept(
+        state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, scratch[2], first_visited,
+        first_way,
+    )  # fmt: skip
+
+
+@kernel("int64[] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,] int64")
+def begin(state, relations, columns, indexes, places, visited, ids, ways, needs, fronts, queue, scratch, row):
+    """Make a row of the relation `state[WANTED]` the goal of a search that has nothing so far."""
+    ways[0, FIRST_NEED] = 0
+    state[GOAL] = _visit(state, relations, places, visited, ids, state[WANTED], row)
+    _accept(state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, scratch[2], 0, 0)
+    if state[NEXT_END] == 1:
+        fronts[0, 0] = fronts[1, 0]
+        state[FRONT_END], state[NEXT_END] = 1, 0
