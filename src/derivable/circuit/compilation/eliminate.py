@@ -25,6 +25,8 @@ from derivable.core.progress import NEVER, Deadline
 
 # Bytes of a growing circuit for each node, its two edges and its entry in the table of nodes.
 NODE_BYTES = 64
+# Part of the entries of all tables from which on few rows of joined tables are missing.
+DENSE = 0.75
 
 
 @dataclass
@@ -91,6 +93,11 @@ class Elimination:
             self._put(table, -1)
         self._downs: dict[int, Table] = {}
         self._outsides: dict[int, _Outside] = {}
+        entries, rows = (sum(numbers) for numbers in zip((0, 0), *((space.size(t.scope), t.num_rows) for t in tables)))
+        if order.order and rows >= DENSE * entries and order.cost <= room_of(None) / (2 * NODE_BYTES):
+            # A conjunction for each row, and a disjunction for those that differ in the variable that goes.
+            expected = int(order.cost * (1 + (1 / space.cardinalities).mean()))
+            builder.reserve(expected, 2 * expected)
         for number, bucket in enumerate(self.buckets):
             table = self._product(bucket.inputs)
             bucket.message = summed(space, builder, table, table.scope[:-1])

@@ -128,17 +128,27 @@ class Space:
             run = []
         return result
 
-    def joined(self, first: Table, second: Table) -> tuple[tuple[int, ...], np.ndarray, np.ndarray, np.ndarray]:
-        """The natural join: scope, keys [row], and the row of each table [row]."""
+    def joined(self, first: Table, second: Table) -> tuple[tuple[int, ...], np.ndarray, np.ndarray | slice, np.ndarray]:
+        """The natural join: scope, keys [row], and the row of each table [row]; a slice where all stay as they are."""
         scope = self.scope({*first.scope, *second.scope})
         rest = tuple(variable for variable in second.scope if variable not in first.scope)
         common = tuple(variable for variable in second.scope if variable in first.scope)
         size = self.size(common)
         of_first = self.moved(first.keys, first.scope, common, common)
         of_second = self.moved(second.keys, second.scope, common, common)
+        base = self.moved(first.keys, first.scope, first.scope, scope)
+        is_small = size <= max(SMALL, 4 * (first.num_rows + second.num_rows))
+        if not rest and is_small:
+            row = np.full(size, -1, np.int64)
+            row[of_second] = np.arange(second.num_rows)
+            right = row[of_first]
+            if (right >= 0).all():
+                return scope, base, slice(None), right
+            left = np.flatnonzero(right >= 0)
+            return scope, base[left], left, right[left]
         order = np.argsort(of_second, kind="stable") if rest or len(of_second) > 1 else np.arange(len(of_second))
         sorted_keys = of_second[order]
-        if size <= max(SMALL, 4 * (first.num_rows + second.num_rows)):
+        if is_small:
             ends = np.cumsum(np.bincount(sorted_keys, minlength=size))
             stops = ends[of_first]
             starts = np.where(of_first > 0, ends[of_first - 1], 0)
@@ -146,7 +156,6 @@ class Space:
             starts = np.searchsorted(sorted_keys, of_first, "left")
             stops = np.searchsorted(sorted_keys, of_first, "right")
         counts = stops - starts
-        base = self.moved(first.keys, first.scope, first.scope, scope)
         if not rest:
             left = np.flatnonzero(counts)
             right = order[starts[left]]
@@ -192,6 +201,8 @@ def conjoined(space: Space, builder: CircuitBuilder, columns: Sequence[np.ndarra
 
 def _gates(space: Space, builder: CircuitBuilder, kind: int, offsets: np.ndarray, children: np.ndarray) -> np.ndarray:
     """`builder.add_gates`, in parts between which the deadline is looked at."""
+    if len(offsets) <= PIECE:
+        return builder.add_gates(kind, offsets, children)
     made = np.empty(len(offsets) - 1, np.int32)
     for first in range(0, len(made), PIECE):
         space.deadline.remaining()

@@ -219,6 +219,11 @@ class CircuitBuilder:
                 return line, first
             self._grow_table(max(self.num_nodes + int(numbers[line]) + 1, 2 * self.num_nodes))
 
+    def reserve(self, nodes: int, edges: int) -> None:
+        """Make room for that many more nodes and edges at once; what is not used takes no memory but for its table."""
+        with self._lock:
+            self._reserve(min(nodes, _LARGEST - self.num_nodes), edges)
+
     def _reserve(self, nodes: int, edges: int, expected: int | None = None) -> None:
         """Make room for that many more nodes and edges, in the table only for `expected` nodes."""
         need = self.num_nodes + nodes

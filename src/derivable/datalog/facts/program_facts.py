@@ -40,7 +40,8 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
         some = list(sets)
         rows = [row for facts in some for row in facts.rows]
         types = ram.relations[name].types
-        columns = [words_of([row[c] for row in rows], t, store.symbols) for c, t in enumerate(types)]
+        values = zip(*rows) if rows else [()] * len(types)
+        columns = [words_of(list(column), t, store.symbols) for column, t in zip(values, types)]
         store.add(name, columns, _variables(ram, some, store), len(rows))
 
 

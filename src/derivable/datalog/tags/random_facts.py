@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -149,8 +150,8 @@ class RandomFacts:
         self.kinds[first:] = kinds.tobytes()
         self.probabilities.extend(numbers.tolist())
         self.nothing.extend((first + nothing).tolist())
-        ends = first + starts + np.append(before, len(nothing))
-        self.groups += np.split(np.arange(first, first + len(numbers), dtype=np.int64), (ends[1:-1] - first).tolist())
+        ends, group = starts + np.append(before, len(nothing)), np.arange(first, first + len(numbers), dtype=np.int64)
+        self.groups += [group[start:stop] for start, stop in pairwise(ends.tolist())]
         return first + position
 
     def require(self, carrier: Carrier) -> None:
