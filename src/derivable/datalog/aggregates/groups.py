@@ -282,7 +282,7 @@ class Groups:
         number = np.ascontiguousarray(self.number if rows is None else self.number[rows])
         offsets, places = empty(self.num_groups + 2, np.int64), empty(len(number), np.int64)
         kernels.dense_offsets(number, 0, offsets)
-        kernels.dense_rows(number, 0, offsets, places)
+        kernels.dense_rows(number, 0, offsets, places, number[:0])
         return places if rows is None else rows[places], offsets[:-1]
 
     @cached_property

@@ -62,7 +62,7 @@ class Frontier:
         number = len(parts[0])
         if number == count and not self.rows:
             return given
-        while self.rows and (number < policy().many or not self.most):
+        while self.rows and (number < max(1, policy().many) or not self.most):
             found = self.best_of(self.next_level())
             parts.append(found)
             number += len(found)

@@ -106,7 +106,7 @@ class LatticeTable(Table):
         self.listed[: len(rows)] = rows
         self.number, self.old = len(rows), self.found.size
 
-    def take_news(self) -> bool:
+    def take_news(self) -> int:
         rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         if self.frontier is not None:
             rows = self.frontier.to_propagate(rows)
@@ -128,7 +128,7 @@ class LatticeTable(Table):
             self.log[start : start + count, -1] = values.view(np.int64)
         self.size = self.visible_size = start + count
         self.recent = slice(start, self.size)
-        return count > 0
+        return count
 
     def all_rows(self) -> tuple[list[np.ndarray], int]:
         """The columns of words [row] of what is found, and their length."""

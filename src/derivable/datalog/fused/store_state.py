@@ -17,10 +17,7 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.join_order import size_class
 from derivable.datalog.scalars.nodes import Var
-from derivable.datalog.tables.index import Index
-from derivable.datalog.tables.ordered_index import OrderedIndex
 from derivable.datalog.tables.tag_columns import column_of, parts_of
-from derivable.datalog.tables.trie import Trie
 from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
@@ -220,7 +217,6 @@ class StoreState:
         assert isinstance(self.driver, m.Scan)
         rows = state.rows_of(self.driver)
         i, end = self.driven()
-        bounds = {step: state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
         positions = [-1] * kernel.num_positions
         # Kernels of tagged rows read their numbers from a list, also where they are a slice; it is made in parts.
         first_step = bound_plan.plan.steps[0]
@@ -239,12 +235,7 @@ class StoreState:
                 if not first <= i < first + len(listed):
                     first, listed = i, np.arange(i, stop)
                 stop = first + len(listed)
-            arguments: list[Any] = []
-            for what, step, part in kernel.parameters:
-                if what == "word":
-                    arguments.append(bound_plan.words[part])
-                else:
-                    arguments += argument_of(bound_plan, bounds, listed, what, step, part)
+            arguments = arguments_of(state, bound_plan, kernel, listed)
             written, i, *after = kernel.function(
                 i - first, stop - first, policy().cache_rows, *positions, *arguments, *columns
             )
@@ -270,10 +261,7 @@ class StoreState:
         self.begin()
         counts_only = not kernel.columns
         i, end = self.driven()
-        bounds = {step: self.state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
-        arguments: list[Any] = []
-        for what, step, part in kernel.parameters:
-            arguments += argument_of(bound_plan, bounds, None, what, step, part)
+        arguments = arguments_of(self.state, bound_plan, kernel)
         positions, count = [-1] * kernel.num_positions, 0
         log = (
             empty((0, table.width), np.int64)
@@ -332,6 +320,12 @@ def _worthy(seen: int, *emitter: Any) -> Any:
     return emit.compiled(*emitter) if seen >= policy().many_rows or emit.is_compiled(*emitter) else None
 
 
+def arguments_of(state: State, bound_plan: BoundPlan, kernel: emit.RuleKernel, rows: Any = None) -> list[Any]:
+    """What a kernel is called with for its parameters; `rows` are those of a driver that is a list."""
+    bounds = {step: state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
+    return [value for key in kernel.parameters for value in argument_of(bound_plan, bounds, rows, *key)]
+
+
 def argument_of(
     bound_plan: BoundPlan, bounds: dict[int, tuple[int, int]], rows: Any, what: str, step: int, part: int
 ) -> Any:
@@ -359,35 +353,7 @@ def argument_of(
             assert table.row_set.prefix_sets is not None
             return table.row_set.prefix_sets.find_arguments
     assert index is not None
-    return (_of_index(index, what, part),)
-
-
-def _of_index(index: Index, what: str, part: int) -> Any:
-    if isinstance(index, Trie):
-        return index.argument(what, part)
-    if isinstance(index, OrderedIndex) and what in ("places", "top"):
-        return index.places if what == "places" else len(index.places)
-    match what:
-        case "offsets":
-            return index.offsets
-        case "top":
-            assert index.offsets is not None
-            return len(index.offsets) - 1
-        case "low":
-            return index.low
-        case "values":
-            return index.values_of(part)
-        case "ordered_tags":
-            return parts_of(index.tags_of())[part]
-        case "rows":
-            return index.rows
-        case "heads":
-            return index.heads
-        case "heads_size":
-            return len(index.heads)
-        case "following":
-            return index.following
-    raise AssertionError(what)
+    return (index.argument(what, part),)
 
 
 def _tags(mode: Any, bound_plan: BoundPlan, columns: list[np.ndarray]) -> Any:

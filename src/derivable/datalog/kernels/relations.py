@@ -114,29 +114,19 @@ def dense_offsets(keys, low, offsets):
     return ascends
 
 
-@kernel("int64[] int64 int64[] int64[]")
-def dense_rows(keys, low, offsets, rows):
+@kernel("int64[] int64 int64[] int64[] int64[]")
+def dense_rows(keys, low, offsets, rows, values):
     """Counting sort of rows by key: rows of key k are rows[offsets[k - low]:offsets[k - low + 1]], ascending.
 
     offsets  as `dense_offsets` makes them
+    values   [row] what is written of a row, its number if this is empty
     """
+    has_values = len(values) > 0
     for i in range(len(keys) - 1, -1, -1):
         k = keys[i] - low + 1
         # Filled from the back, so that offsets end up where they started.
         offsets[k] -= 1
-        rows[offsets[k]] = i
-    for k in range(1, len(offsets) - 1):
-        offsets[k] = offsets[k + 1]
-    offsets[len(offsets) - 1] = len(keys)
-
-
-@kernel("int64[] int64[] int64 int64[] int64[]")
-def dense_lists(keys, values, low, offsets, lists):
-    """The values of the rows of `dense_rows`, in their order, to `lists`."""
-    for i in range(len(keys) - 1, -1, -1):
-        k = keys[i] - low + 1
-        offsets[k] -= 1
-        lists[offsets[k]] = values[i]
+        rows[offsets[k]] = values[i] if has_values else i
     for k in range(1, len(offsets) - 1):
         offsets[k] = offsets[k + 1]
     offsets[len(offsets) - 1] = len(keys)

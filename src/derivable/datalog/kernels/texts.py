@@ -8,34 +8,29 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.device.cpu.built_kernels import kernel
-from derivable.device.cpu.places import hash_word, load, mix_word, prefetch, slot_in, store, tag_of
+from derivable.device.cpu.places import (
+    eight_bytes,
+    hash_word,
+    load,
+    mix_word,
+    pointer,
+    prefetch,
+    slot_in,
+    store,
+    tag_of,
+)
 
 # Looks into the table that are on their way while one is made: each waits for memory.
 AHEAD = 12
 
 
 @kernel
-def _eight_bytes(data, at):
-    """Bytes `at` to `at + 7` as one word; compiled code reads them at once."""
-    return (
-        np.int64(load(data, at))
-        | np.int64(load(data, at + 1)) << 8
-        | np.int64(load(data, at + 2)) << 16
-        | np.int64(load(data, at + 3)) << 24
-        | np.int64(load(data, at + 4)) << 32
-        | np.int64(load(data, at + 5)) << 40
-        | np.int64(load(data, at + 6)) << 48
-        | np.int64(load(data, at + 7)) << 56
-    )
-
-
-@kernel
 def _hash_text(data, start, stop, mask):
-    """The hash of bytes start..stop, of which `mask` leaves some bits."""
+    """The hash of bytes start..stop behind a pointer, of which `mask` leaves some bits."""
     found = hash_word(stop - start)
     at = start
     while at + 8 <= stop:
-        found = mix_word(found, _eight_bytes(data, at))
+        found = mix_word(found, np.int64(eight_bytes(data, at)))
         at += 8
     word = np.int64(0)
     while at < stop:
@@ -46,10 +41,10 @@ def _hash_text(data, start, stop, mask):
 
 @kernel
 def _is_same_text(data, start, other, at, length):
-    """Whether `length` bytes of `data` from `start` on and of `other` from `at` on are the same."""
+    """Whether `length` bytes of `data` from `start` on and of `other` from `at` on are the same; both are pointers."""
     k = np.int64(0)
     while k + 8 <= length:
-        if _eight_bytes(data, start + k) != _eight_bytes(other, at + k):
+        if eight_bytes(data, start + k) != eight_bytes(other, at + k):
             return False
         k += 8
     while k < length:
@@ -63,7 +58,7 @@ def _is_same_text(data, start, other, at, length):
 def hash_texts(data, starts, stops, mask, hashes):
     """The hashes [text] of the texts data[starts[i]:stops[i]]; `mask`: the bits that count."""
     for i in range(len(starts)):
-        hashes[i] = _hash_text(data, starts[i], stops[i], mask)
+        hashes[i] = _hash_text(pointer(data), starts[i], stops[i], mask)
 
 
 @kernel("uint8[] int64[] int64 uint32[] uint8[] int64[] int64[] int64[] int64[] bool")
@@ -98,7 +93,9 @@ def place_texts(data, offsets, size, table, given, starts, stops, hashes, places
                 break
             if np.int64(table[2 * slot + 1]) == tag:
                 begin = offsets[found]
-                if offsets[found + 1] - begin == length and _is_same_text(data, begin, given, start, length):
+                if offsets[found + 1] - begin == length and _is_same_text(
+                    pointer(data), begin, pointer(given), start, length
+                ):
                     places[i] = found
                     break
             slot = slot_in(slot + 1, slots)
@@ -122,7 +119,7 @@ def rehash_texts(data, offsets, size, table, mask):
     """Fill an empty table with the first `size` texts, which are distinct; `mask`: the bits of hashes that count."""
     slots = len(table) // 2
     for i in range(size):
-        h = _hash_text(data, offsets[i], offsets[i + 1], mask)
+        h = _hash_text(pointer(data), offsets[i], offsets[i + 1], mask)
         slot = slot_in(h, slots)
         while table[2 * slot] != 0:
             slot = slot_in(slot + 1, slots)

@@ -395,20 +395,12 @@ class WholeProgram:
             made.stamps = None
         return made
 
-    def spent(self, until: int) -> Callable[[], tuple[list[tuple[m.Store, list[int]]], list[int]]]:
-        """What says of the first strata, also after other runs, what each store did, as (stratum, runs, candidates, new
-        rows, cost), and how many rounds there were."""
+    def spent(self, until: int) -> tuple[list[m.Store], list[int], np.ndarray, np.ndarray]:
+        """Of the first strata the stores, the stratum and (runs, candidates, rows gone through, new rows) of each, and
+        how many rounds each stratum had."""
         machine, count = self.machine, int(self.machine.strata[until, w.FIRST_STORE])
-        words, rounds = machine.words[:count].copy(), machine.strata[:until, w.NUM_ROUNDS].copy()
-        return partial(_spent, machine.stores[:count], self.stratum_of[:count], words, rounds)
-
-
-def _spent(
-    stores: list[m.Store], strata: list[int], words: np.ndarray, rounds: np.ndarray
-) -> tuple[list[tuple[m.Store, list[int]]], list[int]]:
-    costs = words[:, w.RUNS : w.ROWS].sum(axis=1)
-    did = np.stack([strata, words[:, w.RUNS], words[:, w.CANDIDATES], words[:, w.ROWS], costs], 1)
-    return [*zip(stores, did.tolist())], rounds.tolist()
+        did, rounds = machine.words[:count, w.RUNS : w.ROWS + 1].copy(), machine.strata[:until, w.NUM_ROUNDS].copy()
+        return machine.stores[:count], self.stratum_of[:count], did, rounds
 
 
 _NO_FACTS = np.zeros(0, np.int64)

@@ -270,20 +270,11 @@ class Executor(Stores):
             self.cuts = None
 
     def plain_rounds(self, number: int, rounds: Rounds, matched: list[Shortcut]) -> None:
-        tables = self.tables
-        rows = 0
-
-        def has_news(name: str) -> bool:
-            nonlocal rows
-            table = tables[name]
-            has_some = table.take_news()
-            rows += table.recent.stop - table.recent.start  # type: ignore[union-attr]
-            return has_some
-
         machine: Recursion | None = None
         in_pieces = not self.counts_rounds() and m.reads_news_alone(rounds.loop, rounds.relations)
-        for instructions, _ in rounds.run(has_news, partial(self.begin_round, number, rounds)):
-            if self.may_drive(number, instructions, rows):
+        begins = partial(self.begin_round, number, rounds)
+        for instructions, _ in rounds.run(lambda name: self.tables[name].take_news(), begins):
+            if self.may_drive(number, instructions, rounds.rows):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, rounds.relations, in_pieces)
                 goes_on = machine.run(min((one.rows_left for one in matched), default=math.inf))
@@ -295,7 +286,6 @@ class Executor(Stores):
             else:
                 for instruction in instructions:
                     self.insert(instruction)
-            rows = 0
             if self.solved(matched):
                 return
 
@@ -359,21 +349,7 @@ class Executor(Stores):
 
     def tagged_rounds(self, number: int, pending: dict[str, Pending], stamp: int) -> int:
         """Go on with a recursion from what is recent in round `stamp`; returns the last round."""
-
         stratum, effort = self.ram.strata[number], self.stratum_effort[number]
-
-        rows = 0
-
-        def has_news(name: str) -> bool:
-            nonlocal rows
-            table = self.tables[name]
-            table.visible_size = table.size
-            table.round = stamp
-            recent = table.recent
-            news = recent.stop - recent.start if isinstance(recent, slice) else len(recent)
-            rows += news
-            return news > 0
-
         rounds = self.rounds(number)
         any_order = self.watch.limits.iteration_limit is None
         matched = self.matched(number, rounds.loop, "tags") if any_order else []
@@ -382,9 +358,10 @@ class Executor(Stores):
         machine: Recursion | None = None
         # Of larger rounds rows wait for better tags, where these have an order.
         most = policy().many if any(one.has_order for one in pending.values()) else math.inf
-        for instructions, active in rounds.run(has_news, partial(self.begin_round, number, rounds)):
-            stamp, there, rows = stamp + 1, rows, 0
-            if there <= most and self.may_drive_tags(instructions, list(pending.values()), there, bool(matched)):
+        begins = partial(self.begin_round, number, rounds)
+        for instructions, active in rounds.run(lambda name: self.tables[name].take_tagged_news(stamp), begins):
+            stamp, rows = stamp + 1, rounds.rows
+            if rows <= most and self.may_drive_tags(instructions, list(pending.values()), rows, bool(matched)):
                 if machine is None or machine.stores is not rounds.loop:
                     machine = Recursion(self, rounds.loop, stratum.relations)
                 before = [self.store_state(store).candidates for store in rounds.loop]

@@ -113,14 +113,20 @@ def _integers(state: State, batch: Batch, query: m.Generate, record: ForeignPred
             inside = (low <= value) & (value <= high if record.closed else value < high)
         yield np.flatnonzero(inside), {}, None
         return
+    for row, place in _repeated(state, counts):
+        values = low[row] + place.astype(low.dtype)
+        yield row, {output.name: words_of_numbers(values, t, state.symbols)}, None
+
+
+def _repeated(state: State, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each row so many times, a chunk at a time: (row, how often it was there before)."""
     ends = np.cumsum(counts)
-    total = int(ends[-1])
+    total = int(ends[-1]) if len(ends) else 0
     for start in range(0, total, policy().chunk):
         state.deadline.remaining()
         position = np.arange(start, min(start + policy().chunk, total))
         row = np.searchsorted(ends, position, side="right")
-        values = low[row] + (position - (ends[row] - counts[row])).astype(low.dtype)
-        yield row, {output.name: words_of_numbers(values, t, state.symbols)}, None
+        yield row, position - (ends[row] - counts[row])
 
 
 def _answers(
@@ -166,14 +172,8 @@ def _of_part(
         tags = _tags(state, record, rows, found.probabilities, facts, seen, query.negated)
     offsets = found.offsets
     numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
-    ends = np.cumsum(numbers)
-    total = int(ends[-1]) if len(ends) else 0
-    for start in range(0, total, policy().chunk):
-        state.deadline.remaining()
-        position = np.arange(start, min(start + policy().chunk, total))
-        row = np.searchsorted(ends, position, side="right")
-        first = offsets[:-1][row if places is None else places[row]]
-        answer = first + position - (ends[row] - numbers[row])
+    for row, place in _repeated(state, numbers):
+        answer = offsets[:-1][row if places is None else places[row]] + place
         keep = np.ones(len(row), bool)
         bound: dict[str, np.ndarray] = {}
         for output, column in zip(query.outputs, found.columns):

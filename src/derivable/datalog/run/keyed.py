@@ -17,8 +17,7 @@ from derivable.datalog.ram.keyed import keyed_strata, row_of
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.scalars import arithmetic
 from derivable.datalog.scalars.nodes import Const, Var
-from derivable.datalog.tables.storage import Table
-from derivable.datalog.tables.tag_columns import parts_of
+from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.tags.tags import ColumnTags, GraphTags
 
 
@@ -56,7 +55,7 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
     new = known.find(words, count) < 0
     if not new.any():
         return
-    fresh = _like(known)
+    fresh = known.like()
     fresh.insert([column[new] for column in words], int(new.sum()))
     fresh.visible_size = fresh.size
     if isinstance(executor.algebra, GraphTags):
@@ -64,7 +63,7 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
     elif isinstance(executor.algebra, ColumnTags):
         for part, one in zip(parts_of(fresh.tags), parts_of(executor.algebra.one(fresh.size))):
             part[: fresh.size] = one
-    own = {name: _like(executor.tables[name]) for name in names[:-1]}
+    own = {name: executor.tables[name].like() for name in names[:-1]}
     watch = executor.watch
     before = watch.stratum, watch.round, watch.tuples, watch.table, watch.before
     made = Executor(ram, executor.facts, executor.algebra, watch, {**executor.tables, **own, fresh.name: fresh})
@@ -96,12 +95,4 @@ def _own(executor: Executor, name: str) -> None:
     if table.size:
         made = executor.tables[name] = table.fork(with_set=True)
         if made.tags is not None:
-            assert table.new_tags is not None
-            made.tags = table.new_tags(len(made.log))
-            for part, other in zip(parts_of(made.tags), parts_of(table.tags)):
-                part[: table.size] = other[: table.size]
-
-
-def _like(table: Table) -> Table:
-    """A table of the same relation without rows."""
-    return Table(table.name, table.types, table.new_tags, table.stamps is not None)
+            made.tags = longer_tags(table.tags, len(made.log), table.size)

@@ -19,7 +19,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import ColumnTags, Untagged
-from derivable.device.cpu.memory import empty, zeros
+from derivable.device.cpu.memory import zeros
 
 
 def run_lattices(executor: Executor, number: int) -> None:
@@ -50,18 +50,14 @@ def run_lattices(executor: Executor, number: int) -> None:
 
 def _table_of(like: Table, columns: list[np.ndarray], count: int, tags: Any) -> Table:
     """A table with these distinct rows."""
-    made = Table(like.name, like.types, like.new_tags, like.stamps is not None)
+    made = like.like()
     if not count or not columns:
         made.insert(columns, count)
         if tags is not None:
             made.tags[:count] = tags
         return made
-    tops = [int(column.max()) for column in columns]
-    is_short = max(tops) < 1 << 31 and min(int(column.min()) for column in columns) >= 0
-    rows = empty((count, len(columns)), np.int32 if is_short else np.int64)
-    for c, column in enumerate(columns):
-        rows[:, c] = column
-    made.assign(rows, tops, tags)
+    made.assign_distinct(made.rows_of(columns, count), count)
+    made.tags = tags
     if made.stamps is not None:
         made.stamps = zeros(count, np.int32)
     return made

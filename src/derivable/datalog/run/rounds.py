@@ -13,10 +13,12 @@ class Rounds:
 
     A relation is looked at again after a round that wrote to it or read its recent rows: looking at all, and running
     all instructions, would cost the square of the rules where news goes through them one by one.
+
+    rows  recent ones of the round
     """
 
     def __init__(self, relations: tuple[str, ...], loop: tuple[m.Store, ...]):
-        self.relations = relations
+        self.relations, self.rows = relations, 0
         self._known: dict[tuple[str, ...], tuple[list[m.Store], tuple[str, ...]]] = {}
         self.change(loop)
 
@@ -29,15 +31,16 @@ class Rounds:
             self._readers.setdefault(m.recent_relation(instruction.query), []).append(place)
 
     def run(
-        self, has_news: Callable[[str], bool], begins: Callable[[], bool]
+        self, take_news: Callable[[str], int], begins: Callable[[], bool]
     ) -> Iterator[tuple[list[m.Store], Iterable[str]]]:
         """For each round the instructions that read recent rows, and the relations to look at next.
 
-        `has_news(relation)` makes the rows that the last round found the recent ones, and says whether there are any.
+        `take_news(relation)` makes the rows that the last round found the recent ones, and returns how many there are.
         `begins()` comes before each round, may change its instructions, and says whether it is to run.
         """
         self.look_at_all()
-        while (news := tuple(filter(has_news, self.active))) and begins():
+        while (rows := {name: count for name in self.active if (count := take_news(name))}) and begins():
+            news, self.rows = tuple(rows), sum(rows.values())
             found = self._known.get(news)
             if found is None:
                 if len(self._known) == policy().most_plans:

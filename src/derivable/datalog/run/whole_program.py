@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from derivable.core.collection import gc_paused
 from derivable.core.lazy import later
@@ -194,15 +196,15 @@ def warn_of_small_integers(program: WholeProgram, small: SmallRuns, facts: FactS
         warn_of_overflow(ram, number, tables, Untagged(), facts.symbols, NEVER)
 
 
-def profile_of(ram: m.Ram, spent: Callable[[], tuple[Any, list[int]]], seconds: float) -> Profile:
-    """What a run has spent; its seconds are shared by what stores did."""
-    did, rounds = spent()
-    strata_of_run = [StratumEffort(max(0, number)) for number in rounds]
-    efforts, second = [], seconds / max(1, sum(cost for _, (*_, cost) in did))
-    for store, (number, runs, candidates, rows, cost) in did:
+def profile_of(ram: m.Ram, spent: tuple[Any, Any, np.ndarray, np.ndarray], seconds: float) -> Profile:
+    """What a run has spent, of `WholeProgram.spent`; its seconds are shared by what stores did."""
+    stores, strata, did, rounds = spent
+    strata_of_run = [StratumEffort(max(0, number)) for number in rounds.tolist()]
+    efforts, second = [], seconds / max(1, int(did[:, :-1].sum()))
+    for store, number, (runs, candidates, driven, rows) in zip(stores, strata, did.tolist()):
         if not runs:
             continue
-        effort, total = Effort(store, number, second * cost, runs), strata_of_run[number]
+        effort, total = Effort(store, number, second * (runs + candidates + driven), runs), strata_of_run[number]
         effort.candidates, effort.rows = candidates, rows
         effort.by(MACHINE)
         efforts.append(effort)

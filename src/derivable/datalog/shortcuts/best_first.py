@@ -17,7 +17,7 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.fused import kernel_plan, kernel_steps
-from derivable.datalog.fused.store_state import argument_of
+from derivable.datalog.fused.store_state import arguments_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Var
@@ -64,7 +64,7 @@ class BestFirst(Shortcut):
         frontier = sums and sums.frontier
         if frontier is None or not frontier.most or frontier.gave_up or table.row_set.form is None:
             return False
-        if not number_recent(table):
+        if not table.num_recent:
             return False
         # In the order that is best now.
         (store,) = self.run.instructions(self.number, "loop")
@@ -273,12 +273,9 @@ class Propagation:
         assert bound_plan is not None
         kernel = emit.compiled(emit_best.BestEmitter, bound_plan.plan, self.sign, self.values)
         positions: list[Any] = [-1] * kernel.num_positions
-        bounds = {step: state.bounds_of(scan) for step, scan in bound_plan.store_plan.scans.items()}
         first, entry, level, size, used, free, left, floor = -1, -1, 0, table.size, 0, -1, policy().look_rows, 0
         while True:
-            arguments: list[Any] = []
-            for what, step, part in kernel.parameters:
-                arguments += argument_of(bound_plan, bounds, None, what, step, part)
+            arguments = arguments_of(state, bound_plan, kernel)
             code, group, first, entry, level, size, used, free, left, made, beyond, *positions = kernel.function(
                 *(group, first, entry, level, size, used, free, left, 0, 0),
                 *(stop, len(table.log), len(self.keys), len(self.local), floor),
@@ -337,12 +334,7 @@ class Propagation:
 
 def number_waiting(table: Table, frontier: Frontier) -> int:
     """About how many rows of a table were not told."""
-    return number_recent(table) + sum(len(part) for _, parts in frontier.rows for part in parts)
-
-
-def number_recent(table: Table) -> int:
-    recent = table.recent
-    return recent.stop - recent.start if isinstance(recent, slice) else len(recent)
+    return table.num_recent + sum(len(part) for _, parts in frontier.rows for part in parts)
 
 
 def waiting_rows(table: Table, frontier: Frontier) -> np.ndarray:

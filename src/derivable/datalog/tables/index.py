@@ -11,6 +11,7 @@ import numpy as np
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.kernels import relations as kernels
 from derivable.datalog.policy.costs import policy
+from derivable.datalog.tables.tag_columns import parts_of
 from derivable.device.cpu.memory import empty, full, longer, next_length, zeros
 
 if TYPE_CHECKING:
@@ -65,6 +66,20 @@ class Index:
             self.ordered["tags"] = tags if self.is_ordered else tags[self.rows]
         return self.ordered["tags"]
 
+    def argument(self, what: str, part: int) -> Any:
+        """What a kernel reads of it; of columns and tags one."""
+        match what:
+            case "top":
+                assert self.offsets is not None
+                return len(self.offsets) - 1
+            case "values":
+                return self.values_of(part)
+            case "ordered_tags":
+                return parts_of(self.tags_of())[part]
+            case "heads_size":
+                return len(self.heads)
+        return getattr(self, what)
+
     def _build_dense(self) -> bool:
         size = self.table.size
         keys = self.table.column(int(self.key_columns[0]))
@@ -76,7 +91,7 @@ class Index:
         self.is_ordered = bool(kernels.dense_offsets(keys, low, self.offsets))
         if not self.is_ordered:
             self.rows = empty(size, np.int64)
-            kernels.dense_rows(keys, low, self.offsets, self.rows)
+            kernels.dense_rows(keys, low, self.offsets, self.rows, keys[:0])
         return True
 
     @cached_property

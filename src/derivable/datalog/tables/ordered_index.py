@@ -70,6 +70,9 @@ class OrderedIndex(Index):
         """The column `by` in that order, as `ordered` has it."""
         return self.runs[0].places if self.runs else np.empty(0, np.int64)
 
+    def argument(self, what: str, part: int) -> Any:
+        return len(self.places) if what == "top" else super().argument(what, part)
+
     def between(
         self, probes: Sequence[np.ndarray], count: int, bounds: Bounds, limit: int, stamps: np.ndarray, bound: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -167,11 +167,24 @@ class Table:
         if self.new_tags is not None:
             self.tags = longer_tags(self.tags, capacity, self.size)
 
-    def take_news(self) -> bool:
-        """Make the rows that are not propagated yet the recent ones; false if there are none."""
+    def take_news(self) -> int:
+        """Make the rows that are not propagated yet the recent ones; returns how many there are."""
         stable, size = self.visible_size, self.size
         self.visible_size, self.recent = size, slice(stable, size)
-        return size > stable
+        return size - stable
+
+    def take_tagged_news(self, stamp: int) -> int:
+        """The same of rows with tags, which the end of round `stamp` has made the recent ones."""
+        self.visible_size, self.round = self.size, stamp
+        return self.num_recent
+
+    @property
+    def num_recent(self) -> int:
+        return self.recent.stop - self.recent.start if isinstance(self.recent, slice) else len(self.recent)
+
+    def like(self) -> Table:
+        """A table of the same relation without rows."""
+        return Table(self.name, self.types, self.new_tags, self.stamps is not None)
 
     # Rows that came as sets
 
@@ -343,7 +356,7 @@ class Table:
         with_set  whether to copy the set of all rows now; else it is made when somebody asks it
         Tags and stamps are those of this table: who is going to change them puts copies in their place first.
         """
-        made = Table(self.name, self.types, self.new_tags, self.stamps is not None)
+        made = self.like()
         made.round = self.round
         count = self.size if size is None else size
         is_small = self.log.dtype == np.int64 and count < policy().set_rows
@@ -394,7 +407,7 @@ class Table:
         The last rows have moved to their places. Its set is made when somebody asks it.
         """
         holes, log = Holes(rows, self.size), self.log
-        made, size = Table(self.name, self.types, self.new_tags, self.stamps is not None), holes.size
+        made, size = self.like(), holes.size
         made.round = self.round
         if not size:
             made.row_set.may_have_prefixes = self.row_set.may_have_prefixes

@@ -17,7 +17,6 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.index import Index, most_apart
 from derivable.datalog.tables.packing import WORD_BITS, Packing, distinct
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.tables.tag_columns import parts_of
 from derivable.device.cpu.memory import empty, zeros
 
 # What divides by the bits of a word.
@@ -52,9 +51,8 @@ class Trie(Index):
         offsets = np.empty(count + 1, np.int64)
         ascends = bool(kernels.dense_offsets(number, self.low, offsets))
         if not ascends:
-            lists = empty(table.size, np.int64)
-            kernels.dense_lists(number, values, self.low, offsets, lists)
-            values = lists
+            values, of_rows = empty(table.size, np.int64), values
+            kernels.dense_rows(number, self.low, offsets, values, of_rows)
         # Rows that were loaded in bulk are in order already, and so is each list of another column by the first one.
         self.has_rows_in_order = self._make_bits(offsets, values)
         self.is_ordered = ascends and self.has_rows_in_order
@@ -91,26 +89,23 @@ class Trie(Index):
             return np.lexsort((self.table.column(self.by), number))
         assert self.offsets is not None
         rows = empty(self.table.size, np.int64)
-        kernels.dense_rows(number, self.low, self.offsets.copy(), rows)
+        kernels.dense_rows(number, self.low, self.offsets.copy(), rows, rows[:0])
         return rows
 
     def update(self) -> None:
         """Nothing: the table does not change."""
 
     def argument(self, what: str, part: int) -> Any:
-        """What a kernel reads of it; of tags one component."""
         match what:
-            case "top":
-                return len(self.offsets) - 1  # type: ignore[arg-type]
+            case "values":
+                return self.values
             case "key_table":
                 return self.numbers.row_set.slots
             case "key_slots":
                 return len(self.numbers.row_set.slots) // 2
             case "key_words":
                 return self.numbers.log.reshape(-1)
-            case "ordered_tags":
-                return parts_of(self.tags_of())[part]
-        return getattr(self, what)
+        return super().argument(what, part)
 
 
 def trie(table: Table, key_columns: tuple[int, ...], by: int) -> Trie:
