@@ -349,8 +349,11 @@ class Executor(Stores):
 
     def tagged_rounds(self, number: int, pending: dict[str, Pending], stamp: int) -> int:
         """Go on with a recursion from what is recent in round `stamp`; returns the last round."""
-        stratum, effort = self.ram.strata[number], self.stratum_effort[number]
-        rounds = self.rounds(number)
+
+        def take_news(name: str) -> int:
+            return self.tables[name].take_tagged_news(stamp)
+
+        stratum, effort, rounds = self.ram.strata[number], self.stratum_effort[number], self.rounds(number)
         any_order = self.watch.limits.iteration_limit is None
         matched = self.matched(number, rounds.loop, "tags") if any_order else []
         if self.solved(matched):
@@ -358,8 +361,7 @@ class Executor(Stores):
         machine: Recursion | None = None
         # Of larger rounds rows wait for better tags, where these have an order.
         most = policy().many if any(one.has_order for one in pending.values()) else math.inf
-        begins = partial(self.begin_round, number, rounds)
-        for instructions, active in rounds.run(lambda name: self.tables[name].take_tagged_news(stamp), begins):
+        for instructions, active in rounds.run(take_news, partial(self.begin_round, number, rounds)):
             stamp, rows = stamp + 1, rounds.rows
             if rows <= most and self.may_drive_tags(instructions, list(pending.values()), rows, bool(matched)):
                 if machine is None or machine.stores is not rounds.loop:
