@@ -356,8 +356,8 @@ class DeviceTable(Table):
         if name not in ("_log", "row_set") or part is None:
             raise AttributeError(name)
         rows, tops = part.arrays.rows_to_host(part.ordered)
-        self.row_set = RowSet.of(self.types, self.new_tags is not None)
-        self.assign(rows, tops, self.tags)
+        self.row_set, self.log = RowSet.of(self.types, self.new_tags is not None), rows[:0].astype(np.int64)
+        self.assign_distinct(rows, len(rows), tops)
         return self.__dict__[name]
 
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:

@@ -83,7 +83,7 @@ class Emitter:
         self.arrays: dict[Key, n.Array] = {}
         self.scalars: dict[Key, n.Register] = {}
         self.values: dict[Argument, Expr] = {}
-        self.rows: list[Expr] = []
+        self.columns: list[n.Array] = []
 
     def scalar(self, what: str, step: int = 0, part: int = 0) -> n.Register:
         key = what, step, part
@@ -98,6 +98,11 @@ class Emitter:
             self.parameters.append(key)
             self.arrays[key] = self.k.array(_name(what, step), dtype)
         return self.arrays[key]
+
+    def column(self, name: str, dtype: str) -> n.Array:
+        """An array to write to: these come behind all other parameters, wherever they are needed first."""
+        self.columns.append(self.k.array(name, dtype))
+        return self.k.parameters.pop()
 
     def value(self, term: Expr) -> Expr:
         return substitute([term], self.values)[0]
@@ -116,8 +121,10 @@ class Emitter:
         self.first_free = first_free_loop(plan)
         self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
 
-    def built(self, columns: Sequence[str] = (), is_packed: bool = False) -> Built:
+    def built(self, is_packed: bool = False) -> Built:
         """The kernel, with the fields of its `RuleKernel`."""
+        self.k.parameters.extend(self.columns)
+        columns = [column.dtype for column in self.columns]
         return Built(self.k.kernel(), is_packed, (self.parameters, self.plan.num_loops, columns))
 
     @staticmethod
@@ -126,14 +133,7 @@ class Emitter:
         return RuleKernel(function, tuple(map(tuple, parameters)), num_positions, tuple(columns))
 
     def emit(self) -> Built:
-        kinds = ["int64"] * len(self.plan.outputs)
-        if isinstance(self.plan.tags, TypedSemiring):
-            kinds += self.plan.tags.dtypes
-        return self.finished(kinds)
-
-    def finished(self, kinds: list[str]) -> Built:
-        """The kernel, which writes to columns of these kinds."""
-        k, plan = self.k, self.plan
+        k = self.k
         self.i, stop, self.room = k.scalar("i"), k.scalar("stop"), k.scalar("room")
         self.begin()
         self.written = k.let("written", 0)
@@ -141,11 +141,7 @@ class Emitter:
             self.driver()
             k.set(self.i, self.i + 1)
         k.return_(self.written, self.i, *self.positions, *self.counts.values())
-        if plan.tags == "rows":
-            kinds += ["int64"] * len(self.rows)
-        # Columns to write come last, wherever they were needed first.
-        k.parameters.extend(self.columns)
-        return self.built(kinds)
+        return self.built()
 
     def driver(self) -> None:
         k, step = self.k, self.plan.steps[0]
@@ -416,14 +412,9 @@ class Emitter:
             if isinstance(typed, TypedSemiring):
                 blocks.enter_context(k.when(self.is_kept(tags or ())))
             self.leave_if_full()
-            kinds = ["int64"] * len(values) + list(typed.dtypes if isinstance(typed, TypedSemiring) else ())
-            if typed == "rows":
-                self.rows = list(tags or ())
-                kinds += ["int64"] * len(self.rows)
-            self.columns = [k.array(f"out{c}", kind) for c, kind in enumerate(kinds)]
-            del k.parameters[len(k.parameters) - len(kinds) :]
-            for column, value in zip(self.columns, (*values, *(tags or ()))):
-                k.store(column, self.written, value)
+            kinds = typed.dtypes if isinstance(typed, TypedSemiring) else ["int64"] * len(tags or ())
+            for c, (kind, value) in enumerate(zip((*["int64"] * len(values), *kinds), (*values, *(tags or ())))):
+                k.store(self.column(f"out{c}", kind), self.written, value)
             self.has_written()
 
     def has_written(self) -> None:

@@ -24,15 +24,14 @@ class RowEmitter(Emitter):
         self.dtype = dtype
 
     def emit(self) -> Built:
-        self.columns = [self.k.array("out", self.dtype)]
-        del self.k.parameters[-1]
-        return self.finished([self.dtype])
+        self.out = self.column("out", self.dtype)
+        return super().emit()
 
     def write(self, tags: tuple | None) -> None:
         k, outputs = self.k, self.plan.outputs
         self.leave_if_full()
         for c, term in enumerate(outputs):
-            k.store(self.columns[0], self.written * len(outputs) + c, self.value(term))
+            k.store(self.out, self.written * len(outputs) + c, self.value(term))
         self.has_written()
 
 
@@ -49,10 +48,6 @@ class CountEmitter(Emitter):
     def __init__(self, plan: Plan):
         super().__init__(plan)
         self.wanted, self.done = frozenset(range(len(plan.steps))), frozenset[int]()
-
-    def emit(self) -> Built:
-        self.columns = []
-        return self.finished([])
 
     def begin(self) -> None:
         super().begin()
@@ -132,9 +127,8 @@ class GroupEmitter(CountEmitter):
         self.first_counted = first_counted(plan, width)
 
     def emit(self) -> Built:
-        self.columns = [self.k.array("out", "int64")]
-        del self.k.parameters[-1]
-        return self.finished(["int64"])
+        self.out = self.column("out", "int64")
+        return super().emit()
 
     def counter_behind(self, number: int) -> n.Register | None:
         return None if number <= self.first_counted else super().counter_behind(number)
@@ -153,7 +147,7 @@ class GroupEmitter(CountEmitter):
         self.written = written
         with k.when(count > 0):
             for c, term in enumerate((*self.plan.outputs[: self.width], count)):
-                k.store(self.columns[0], written * (self.width + 1) + c, self.value(term) if c < self.width else term)
+                k.store(self.out, written * (self.width + 1) + c, self.value(term) if c < self.width else term)
             k.set(written, written + 1)
 
 

@@ -323,32 +323,23 @@ class Table:
                 self.log[: len(rows), c] = column
         self.size = self.row_set.ordered = len(rows)
 
-    def assign_distinct(self, log: np.ndarray, size: int) -> None:
+    def assign_distinct(self, log: np.ndarray, size: int, tops: Sequence[int] | None = None) -> None:
         """Have the first `size` rows of a log [row, column], all different, as those of this table, which has none; a
-        log without rows if nothing but their number will be asked. Words of 32 bits are not negative."""
+        log without rows if nothing but their number will be asked. Words of 32 bits are not negative.
+
+        tops  [column] the largest values; None where words of 32 bits are in reach but for the first column
+        """
         if not size:
             return
         rows, is_short = log[:size], self.row_set.may_have_prefixes
         if is_short and log.dtype == np.int64 and len(rows) and PrefixSets.can_hold(list(rows.T)):
             log = longer(empty((16, self.width), np.int32), size, 0)
             np.copyto(log[:size], rows, casting="unsafe")
-        tops = [int(rows[:, 0].max(initial=0)), *([0] * (self.width - 1))]
+        tops = tops or [int(rows[:, 0].max(initial=0)), *([0] * (self.width - 1))]
         is_short = is_short and log.dtype == np.int32 and PrefixSets.holds([0], tops)
         self.row_set = RowSet(is_short, is_stale=True)
         self.log = log if is_short else log.astype(np.int64, copy=False)
         self.size = size
-
-    def assign(self, rows: np.ndarray, tops: Sequence[int], tags: Any) -> None:
-        """Have these distinct rows [row, column], in their order, and their tags; their set is made when somebody asks.
-
-        rows  int64, or int32 without negative ones
-        tops  [column] the largest values
-        """
-        is_short = rows.dtype == np.int32 and self.row_set.may_have_prefixes and len(rows) > 0
-        self.row_set = RowSet(is_short and PrefixSets.holds([0] * len(tops), tops), is_stale=True)
-        self.log = rows if self.row_set.may_have_prefixes else rows.astype(np.int64, copy=False)
-        self.size = self.visible_size = len(rows)
-        self.tags = tags
 
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
         """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
