@@ -355,7 +355,7 @@ def test_icarus_runs_instructions_of_both_units_at_once(engine, tmp_path):
 @pytest.mark.parametrize("values", [{}, {"H": 4, "W": 4, "N": 1}, {"H": 16, "W": 4, "N": 3}], ids=str)
 def test_verilator_has_nothing_to_warn_of(tmp_path, values):
     folder = elaboration.write(elaboration.hardware("array_engine", values), tmp_path / "rtl")
-    command = ["verilator", "--lint-only", "-Wall", "--top-module", "array_engine", "-f", "files.f"]
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", "array_engine", "-F", "files.f"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr

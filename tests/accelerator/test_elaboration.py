@@ -1,6 +1,8 @@
 """Which sources a module has, what is written for a design, and what is said when something cannot be built."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,8 +63,26 @@ def test_parameters_are_printed_into_the_top(tmp_path):
     top = (folder / "array_engine.sv").read_text()
     for text in ("int H       = 16,", "int W       = 4,", "int N       = 3,", "int A_WORDS = 64,", "$clog2(A_WORDS)"):
         assert text in top
-    assert (folder / "files.f").read_text().split() == made.sources
+    assert (folder / "files.f").read_text().split() == ["+incdir+.", *made.sources]
     assert sorted(path.name for path in folder.iterdir()) == sorted([*made.files, "files.f"])
+
+
+@pytest.mark.parametrize("module", ["accelerator", "cache", "queue", "vector_unit"])
+def test_ports_are_those_that_yosys_reads(module, tmp_path):
+    if shutil.which("yosys") is None:
+        pytest.skip("yosys is not installed")
+    values = elaboration.parameters_of(module, Machine(height=8, width=4, sub_arrays=3, lanes=8, line=64, a=64))
+    made = elaboration.hardware(module, values)
+    folder = elaboration.write(made, tmp_path / "rtl")
+    script = f"read_verilog -sv {' '.join(made.sources)}; hierarchy -top {module}; proc; write_json ports.json"
+    subprocess.run(["yosys", "-q", "-p", script], cwd=folder, check=True)
+    read = json.loads((folder / "ports.json").read_text())["modules"][module]["ports"]
+    assert elaboration.ports(made) == {name: (port["direction"], len(port["bits"])) for name, port in read.items()}
+
+
+def test_checks_are_no_part_of_a_design():
+    assert "handshake.sv" not in elaboration.hardware("kernel").files
+    assert "handshake.sv" in elaboration.hardware("device_bench").files
 
 
 def test_a_folder_is_replaced_only_if_it_is_a_design(tmp_path):

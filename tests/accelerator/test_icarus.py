@@ -82,10 +82,9 @@ def test_networks_in_verilator(name):
 def test_unknown_bits_that_reach_an_output_are_still_told(monkeypatch):
     """Where nothing fills the cache, as before, a padded convolution reads bytes that were never written."""
     texts = elaboration._texts()
-    bench = texts["device_bench.sv"]
-    before = "device.x.bank[b].memory[row] = $random(state);"
-    assert before in bench
-    monkeypatch.setitem(texts, "device_bench.sv", bench.replace(before, "device.x.bank[b].memory[row] = 8'hxx;"))
+    before = "memory[row] = $random(state);"
+    assert before in texts["cache.sv"]
+    monkeypatch.setitem(texts, "cache.sv", texts["cache.sv"].replace(before, "memory[row] = 8'hxx;"))
     with pytest.raises(dv.DerivableError, match="unknown bits"):
         check("two padded", "int8", "icarus")
 

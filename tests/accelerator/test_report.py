@@ -263,6 +263,8 @@ def test_the_command(model, tmp_path, capsys):
     assert "module accelerator" in (out / "rtl" / "accelerator.sv").read_text()
     assert "module kernel" in (out / "rtl" / "kernel.sv").read_text()
     assert "OUTPUTS" in (out / "host" / "design.h").read_text()
+    # The kit for the example inputs.
+    assert {"Makefile", "bench.f", "expected.hex", "test_kernel.py"} <= {path.name for path in (out / "rtl").iterdir()}
     assert parse((out / "program.txt").read_text()) == made.lowered.program
     before = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main([*arguments, "--json"]) == 0

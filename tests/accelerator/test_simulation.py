@@ -172,15 +172,16 @@ def test_verilator_has_nothing_to_warn_of(tmp_path, of, port):
     """The port to memory is as wide as a line, or not."""
     made = elaboration.kernel(of)
     elaboration.write(replace(made, parameters=made.parameters | {"PORT": port}), tmp_path / "rtl")
-    command = ["verilator", "--lint-only", "-Wall", "--top-module", "kernel", "-f", "files.f"]
-    done = subprocess.run(command, cwd=tmp_path / "rtl", capture_output=True, text=True)
+    command = ["verilator", "--lint-only", "-Wall", "--top-module", "kernel", "-F", str(tmp_path / "rtl" / "files.f")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(shutil.which("yosys") is None, reason="yosys is not installed")
 def test_yosys_reads_the_whole_accelerator_and_finds_no_latches(tmp_path):
-    elaboration.write(elaboration.kernel(SMALL), tmp_path / "rtl")
-    sources = (tmp_path / "rtl" / "files.f").read_text().split()
+    made = elaboration.kernel(SMALL)
+    elaboration.write(made, tmp_path / "rtl")
+    sources = made.sources
     script = f"read_verilog -sv {' '.join(sources)}; hierarchy -check -top kernel; proc; "
     script += "select -assert-none t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
     subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path / "rtl", check=True, capture_output=True)

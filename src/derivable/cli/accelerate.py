@@ -72,7 +72,8 @@ def accelerate_command(
     as_json: bool,
 ) -> None:
     """Design an accelerator and write it to DIR: design.yaml, its constants, report.html, nodes.csv and nodes.json, and
-    the SystemVerilog in rtl/ with its program, and a driver for XRT in host/.
+    the SystemVerilog in rtl/ with a testbench that compares the outputs for the example inputs
+    (`make -C DIR/rtl test`), the program, and a driver for XRT in host/.
 
     BUILD is a function in MODEL.py without arguments that returns a torch.nn.Module (or a function of tensors) and
     example inputs: `return model, torch.rand(1, 3, 32, 32)`.
@@ -111,13 +112,12 @@ def accelerate_command(
         advance(note="save")
         made.save(folder)
         advance(note="hardware")
-        hardware = _hardware(made, folder)
-        advance(note="simulate" if simulate else "report")
-        found = None
-        if simulate:
-            from derivable.accelerator.trace.trace import flat_inputs
+        from derivable.accelerator.trace.trace import flat_inputs
 
-            found = made.simulate(flat_inputs(network, example), simulate)
+        inputs = flat_inputs(network, example)
+        hardware = _hardware(made, folder, inputs)
+        advance(note="simulate" if simulate else "report")
+        found = made.simulate(inputs, simulate) if simulate else None
         placed = None
         if place:
             advance(note="place")
@@ -200,9 +200,9 @@ def _samples(path: str) -> dict[str, Any]:
         ) from None
 
 
-def _hardware(made: Design, folder: Path) -> str:
-    """Write the SystemVerilog of a design and its program, if the hardware has all that it needs; says which."""
-    from derivable.accelerator.hardware import elaboration, host
+def _hardware(made: Design, folder: Path, inputs: Any) -> str:
+    """Write the kit of a design, its driver and its program, if the hardware has all that it needs; says which."""
+    from derivable.accelerator.hardware import host
     from derivable.accelerator.machine import machine
 
     try:
@@ -211,7 +211,7 @@ def _hardware(made: Design, folder: Path) -> str:
         # The design stands; what no hardware is generated for, is said.
         stale = "; rtl/ and host/ in the folder are of an earlier design" if (folder / "rtl").exists() else ""
         return f"not generated: {error.message}{stale}"
-    elaboration.write(elaboration.kernel(lowered.machine), folder / "rtl")
+    made.write_kit(folder / "rtl", inputs)
     host.write(lowered, folder / "host")
     with atomic_write(folder / "program.txt") as file:
         file.write(f"{lowered.program}\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -35,7 +36,8 @@ from derivable.core.registry import suggestion
 
 FOLDER = Path(__file__).with_name("rtl")
 TOP = "accelerator"
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# Comments, and what only simulators with CHECKS and provers see.
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|`ifdef (?:CHECKS|FORMAL)\b.*?`endif", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,27 @@ def parameters_of(module: str, machine: Machine) -> dict[str, int]:
     return {name: value for name, value in parameters(machine).items() if name in names}
 
 
+def ports(made: Hardware) -> dict[str, tuple[str, int]]:
+    """(direction, bits) of the ports of a module of the package, by name, for its parameters."""
+    text = _COMMENT.sub("", made.files[f"{made.top}.sv"])
+    found = re.findall(
+        r"^\s*(input|output)\s+(?:logic|wire|reg)\s*(?:\[([\w*+\s-]+):0\])?\s*(\w+)\s*[,\n)]", text, re.M
+    )
+    return {name: (direction, 1 + _number(highest or "0", made.parameters)) for direction, highest, name in found}
+
+
+def _number(expression: str, values: Mapping[str, int]) -> int:
+    """A sum of products of numbers and parameters, such as 8*L-1."""
+    terms = re.findall(r"([+-]?)([^+-]+)", re.sub(r"\s", "", expression))
+    products = [math.prod(int(values.get(factor, factor)) for factor in term.split("*")) for _, term in terms]
+    return sum(-product if sign == "-" else product for (sign, _), product in zip(terms, products))
+
+
+def listed(made: Hardware) -> str:
+    """The sources of a design as tools take them: relative to the list, with `-F`."""
+    return "".join(f"{name}\n" for name in ("+incdir+.", *made.sources))
+
+
 def with_parameters(text: str, values: Mapping[str, int]) -> str:
     """The text of a module, the values of its parameters replaced."""
     for name, value in values.items():
@@ -174,16 +197,20 @@ def with_parameters(text: str, values: Mapping[str, int]) -> str:
     return text
 
 
-def write(made: Hardware, directory: str | os.PathLike) -> Path:
+def write(made: Hardware, directory: str | os.PathLike, more: Mapping[str, str] | None = None) -> Path:
     """Write all files of a design, whole or not at all, into a folder that does not exist or is one that this wrote.
 
-    Beside the sources there is `files.f`, their list as tools take it with `-f`. The parameters of the top are those
-    of `made`. Returns the folder. Raises DerivableError where it cannot be written.
+    more  text by name of further files, which replaces that of `made`
+
+    There is also `files.f`, the list of the sources, relative to itself: `verilator -F FOLDER/files.f` works from
+    anywhere. The parameters of the top are those of `made`. Returns the folder. Raises DerivableError where it cannot
+    be written.
     """
     target = checked_path(directory)
     texts = dict(made.files)
     texts[f"{made.top}.sv"] = with_parameters(texts[f"{made.top}.sv"], made.parameters)
-    texts["files.f"] = "".join(f"{name}\n" for name in made.sources)
+    texts["files.f"] = listed(made)
+    texts |= more or {}
     unfinished = None
     try:
         if target.exists() and not (target / "files.f").is_file() and any(target.iterdir()):

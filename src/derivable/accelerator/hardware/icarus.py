@@ -49,7 +49,7 @@ def run(
         (folder / "program.hex").write_text("\n".join(f"{word:08x}" for word in words.ravel()))
         (folder / "far.hex").write_text("\n".join(row[::-1].tobytes().hex() for row in lines))
         options = [f"-P{made.top}.{parameter}={value}" for parameter, value in values.items()]
-        command = ["iverilog", "-g2012", "-o", "bench.vvp", "-s", made.top, *options, *made.sources]
+        command = ["iverilog", "-g2012", "-DCHECKS", "-o", "bench.vvp", "-s", made.top, *options, *made.sources]
         for step in (command, ["vvp", "-n", "bench.vvp"]):
             done = subprocess.run(step, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
             if done.returncode:

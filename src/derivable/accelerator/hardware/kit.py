@@ -1,5 +1,5 @@
-"""A design as a kit that an engineer takes away: sources, a program, off-chip memory before and after it, and a
-Makefile whose `make test` runs the program in a simulator and compares outputs and cycles."""
+"""A design as a kit that an engineer takes away: sources, a program, off-chip memory before and after it, a testbench
+with assertions, a test in Python, constraints, and a Makefile whose targets run all of it; see `bench/Makefile`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.accelerator.hardware import elaboration
+from derivable.accelerator.hardware.placement import FRAME, frame
 from derivable.accelerator.machine import machine as golden
-from derivable.core.files import write_texts
 
 if TYPE_CHECKING:
     from derivable.accelerator.lower.lower import Lowered
     from derivable.accelerator.operators.evaluation import Inputs
 
 BENCH = "device_bench"
+FOLDER = Path(__file__).with_name("bench")
+CLOCK = 100  # MHz that the constraints ask for
 
 
 def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Path:
     """Write the kit of a lowered design for inputs, see `Lowered.pack`, and return its folder.
 
     What is compared are the bytes of the outputs, with those of the golden machine, and the cycles. Raises what `pack`
-    and `machine.run` raise, and DerivableError where the folder cannot be written.
+    and `machine.run` raise, and DerivableError where the folder cannot be written, or has files of something else.
     """
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
@@ -34,28 +36,43 @@ def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Pat
         for view in places.outputs:
             compared[view.places()] = 0xFF
     words = np.ascontiguousarray(program.words, np.uint32)
-    lines = max(1, -(-len(memory) // machine.line))
-    values = elaboration.parameters(machine) | {
-        "PROGRAM_WORDS": words.size,
-        "FAR_LINES": lines,
-        "LATENCY": golden.Latencies().off_chip,
-        "MOST_CYCLES": 10 * run.cycles + 100_000,
-        "CYCLES": run.cycles,
-    }
-    made = elaboration.hardware(BENCH, values)
-    texts = dict(made.files)
-    texts[f"{BENCH}.sv"] = elaboration.with_parameters(texts[f"{BENCH}.sv"], values)
+    values = elaboration.parameters(machine)
+    bench = elaboration.hardware(
+        BENCH,
+        values
+        | {
+            "PROGRAM_WORDS": words.size,
+            "FAR_LINES": max(1, -(-len(memory) // machine.line)),
+            "LATENCY": golden.Latencies().off_chip,
+            "MOST_CYCLES": 40 * run.cycles + 100_000,
+            "CYCLES": run.cycles,
+        },
+    )
     top = f"{elaboration.TOP}.sv"
-    texts[top] = elaboration.with_parameters(texts[top], elaboration.parameters(machine))
+    texts = {name: bench.files[name] for name in (f"{BENCH}.sv", "handshake.sv")}
+    texts[f"{BENCH}.sv"] = elaboration.with_parameters(texts[f"{BENCH}.sv"], bench.parameters)
+    texts[top] = elaboration.with_parameters(bench.files[top], values)
+    texts["bench.f"] = elaboration.listed(bench)
+    texts[f"{FRAME}.sv"] = frame(elaboration.TOP, elaboration.ports(elaboration.hardware(elaboration.TOP, values)))
     texts["program.hex"] = "".join(f"{word:08x}\n" for word in words.ravel())
-    for name, bytes_of in (("far", memory), ("expected", run.memory), ("compared", compared)):
-        texts[f"{name}.hex"] = _lines(bytes_of, machine.line)
-    texts["sources.txt"] = "".join(f"{name}\n" for name in made.sources)
-    texts["Makefile"] = (elaboration.FOLDER / "Makefile").read_text(encoding="utf-8")
-    return write_texts(directory, texts)
+    texts["far.hex"] = "".join(_lines(memory, machine.line, np.ones(len(memory), np.uint8)))
+    for name, bytes_of in (("expected", run.memory), ("compared", compared)):
+        texts[f"{name}.hex"] = "".join(_lines(bytes_of, machine.line, compared))
+    texts["constraints.lpf"] = f'FREQUENCY PORT "clk" {CLOCK} MHZ;\n'
+    texts["constraints.xdc"] = (
+        f"# Of the module kernel, in nanoseconds.\ncreate_clock -name clk -period {1e3 / CLOCK:g} [get_ports ap_clk]\n"
+    )
+    texts |= {path.name: path.read_text(encoding="utf-8") for path in sorted(FOLDER.iterdir()) if path.is_file()}
+    return elaboration.write(elaboration.kernel(machine), directory, texts)
 
 
-def _lines(memory: np.ndarray, line: int) -> str:
-    """A line of memory a line, its last byte first."""
-    rows = np.pad(memory, (0, -len(memory) % line)).reshape(-1, line)
-    return "".join(row[::-1].tobytes().hex() + "\n" for row in rows)
+def _lines(memory: np.ndarray, line: int, wanted: np.ndarray) -> list[str]:
+    """The lines of memory that have a wanted byte, as `$readmemh` takes them: a line a line, its last byte first."""
+    rows, chosen = (np.pad(bytes_of, (0, -len(bytes_of) % line)).reshape(-1, line) for bytes_of in (memory, wanted))
+    found, before = [], -1
+    for number in np.flatnonzero(chosen.any(1)).tolist():
+        if number != before + 1:
+            found.append(f"@{number:x}\n")
+        found.append(rows[number, ::-1].tobytes().hex() + "\n")
+        before = number
+    return found

@@ -27,7 +27,8 @@ from derivable.core.progress import progress
 
 # -O1 builds in half the time of -O2, and what it builds is about as fast: half a million cycles a second of 8 x 8 x 2.
 COMPILE = ("-O1", "-std=gnu++17", "-fPIC", "-fno-gnu-unique", "-w")
-VERILATE = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint")
+# Registers and memories begin with random bits (`randReset` and `randSeed` of a context), as those of a chip may.
+VERILATE = ("-O3", "--x-assign", "fast", "--x-initial", "unique", "--noassert", "-Wno-fatal", "-Wno-lint")
 SMALLER = 'design with a smaller pes=, or simulate with backend="python"'
 _PART = 1 << 21  # bytes of C++ that one process compiles, before it is worth starting another
 

@@ -345,4 +345,24 @@ module accelerator #(
 
   logic unused;
   assign unused = &{1'b0, c_read, c_bank, c_address, word_address};
+
+`ifdef CHECKS
+  handshake #(.BITS(72)) reads (.clk, .rst, .valid(ar_valid), .ready(ar_ready), .data({ar_lines, ar_address}));
+  handshake #(.BITS(72)) writes (.clk, .rst, .valid(aw_valid), .ready(aw_ready), .data({aw_lines, aw_address}));
+  handshake #(.BITS(8*L+1)) lines (.clk, .rst, .valid(w_valid), .ready(w_ready), .data({w_last, w_data}));
+  for (genvar u = 0; u < 5; u++) begin : heads
+    handshake #(.BITS(512)) head (
+        .clk, .rst(rst || clear), .valid(valid[u]), .ready(ready[u]), .data(instruction[512*u+:512])
+    );
+  end
+  always @(posedge clk)
+    if (!rst) begin
+      if (ar_valid)
+        assert (13'(ar_address[11:0]) + (13'(ar_lines) + 13'd1) * 13'(L) <= 13'd4096)
+        else $fatal(1, "a burst of reads crosses a boundary of 4096 bytes");
+      if (aw_valid)
+        assert (13'(aw_address[11:0]) + (13'(aw_lines) + 13'd1) * 13'(L) <= 13'd4096)
+        else $fatal(1, "a burst of writes crosses a boundary of 4096 bytes");
+    end
+`endif
 endmodule

@@ -74,6 +74,12 @@ module cache #(
   for (genvar b = 0; b < L; b++) begin : bank
     (* no_rw_check *)  // bytes that are read and written in a cycle may be anything: no program uses such bytes
     logic [7:0]     memory[BYTES/L];
+`ifdef CHECKS
+    // It begins with random bytes, as memory on a chip does: programs read bytes that were never written and multiply
+    // them by zero, at the borders of paddings. In Icarus, registers and the other memories begin unknown.
+    integer state = b + 1, row;
+    initial for (row = 0; row < BYTES / L; row = row + 1) memory[row] = $random(state);
+`endif
     logic [ROW-1:0] row_0, row_1, row_write;
     // A bank before the first byte of a word has it one row further. Each compares for itself: a mask of all banks,
     // (1 << first) - 1, would be a chain of carries as long as the word.

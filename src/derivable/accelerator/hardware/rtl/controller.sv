@@ -54,17 +54,15 @@ module controller #(
   logic        here;     // `fetched` holds an instruction that is in no queue yet
   logic        ended;    // END was fetched
   logic        goes;     // the fetched instruction leaves for its queue
-  logic [2:0]  unit;
+  logic [4:0]  unit;     // a bit for each unit: whose the fetched instruction is, none for END
   logic        is_end;
-  assign unit   = fetched[UNIT_LSB+:3];
-  assign is_end = unit == UNIT_END;
-  assign goes   = here && !is_end && !full[unit];
+  assign goes   = here && |(unit & ~full);
   assign moves  = !here || goes;
   assign fetch  = running && !ended && (!was_read || moves);
   assign clear  = start && !running;
 
   for (genvar u = 0; u < 5; u++) begin : of_unit
-    assign push[u] = goes && unit == 3'(u);
+    assign push[u] = here && unit[u] && !full[u];
     queue waiting (
         .clk,
         .rst(rst || clear),
@@ -91,7 +89,11 @@ module controller #(
   always_ff @(posedge clk) begin
     if (fetch) at <= at + BITS'(1);
     if (fetch || moves) was_read <= fetch;
-    if (moves) here <= was_read;
+    if (moves) begin
+      here   <= was_read;
+      is_end <= read[UNIT_LSB+:3] == UNIT_END;
+      for (int u = 0; u < 5; u++) unit[u] <= read[UNIT_LSB+:3] == 3'(u);
+    end
     if (here && is_end) begin
       ended    <= 1'b1;
       was_read <= 1'b0;

@@ -9,13 +9,13 @@ extern "C" {
 // Runs a program of `words` 32-bit words over `size` bytes of memory. Returns the number of events, of which at most
 // `capacity` are written, or -1 with a message. `counters`: cycles, busy of five units, waits of three.
 int64_t device_run(uint32_t line, const uint32_t* program, uint64_t words, uint8_t* memory, uint64_t size,
-                   uint32_t latency, uint32_t interval, uint32_t seed, uint64_t most_cycles, uint64_t* counters,
-                   derivable::Event* events, uint64_t capacity) {
+                   uint32_t latency, uint32_t interval, uint32_t seed, uint32_t initial, uint64_t most_cycles,
+                   uint64_t* counters, derivable::Event* events, uint64_t capacity) {
   int64_t count = 0;
   int failed = attempt([&] {
-    derivable::Device device(line, {latency, interval, seed});
+    derivable::Device device(line, {latency, interval, seed}, initial);
     device.memory(memory, size);
-    device.write_register(0x18, 0);
+    for (uint32_t address : {0x10, 0x14, 0x18}) device.write_register(address, 0);
     for (uint64_t i = 0; i < words; ++i) device.write_register(0x1c, program[i]);
     uint64_t start = device.cycle();
     device.write_register(0x00, 1);

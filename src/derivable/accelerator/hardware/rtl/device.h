@@ -29,12 +29,13 @@ class Device {
     uint32_t latency = 16, interval = 1, seed = 0;
   };
 
-  Device(uint32_t line, Timing timing) : line_(line), timing_(timing), random_(timing.seed) {
-    context_.randReset(2);
-    context_.randSeed(1 + int(timing.seed));
+  // Registers and memories begin with random bits, others for each `initial`, or with zeros where it is 0.
+  Device(uint32_t line, Timing timing, uint32_t initial) : line_(line), timing_(timing), random_(timing.seed) {
+    context_.randReset(initial ? 2 : 0);
+    context_.randSeed(int(initial & 0x7fffffff));
     top_ = std::make_unique<Vaccelerator>(&context_);
     top_->rst = 1;
-    top_->host_write = top_->host_read = 0;
+    top_->host_write = top_->host_read = top_->r_valid = top_->b_valid = 0;
     for (int i = 0; i < 40; ++i) tick();
     top_->rst = 0;
     tick();

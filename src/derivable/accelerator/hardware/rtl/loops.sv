@@ -60,4 +60,61 @@ module loops #(
     end
     assign addresses[a*ADDRESS_BITS+:ADDRESS_BITS] = began[(LOOPS-1)*ADDRESS_BITS+:ADDRESS_BITS];
   end
+
+`ifdef FORMAL
+  // The indices of a nest of loops: the addresses are what bases, strides and indices say, until the last step.
+  logic                                    begun = 1'b0;
+  logic                                    runs;
+  logic [LOOPS*COUNT_BITS-1:0]             index, held_counts;
+  logic [ADDRESSES*ADDRESS_BITS-1:0]       held_bases;
+  logic [ADDRESSES*LOOPS*ADDRESS_BITS-1:0] held_strides;
+  logic                                    carry;
+  always_ff @(posedge clk) begin
+    begun <= 1'b1;
+    if (load) begin
+      runs         <= 1'b1;
+      index        <= '0;
+      held_counts  <= counts;
+      held_bases   <= bases;
+      held_strides <= strides;
+    end else if (step) begin
+      carry = 1'b1;
+      for (int i = LOOPS - 1; i >= 0; i--)
+        if (carry) begin
+          carry = index[i*COUNT_BITS+:COUNT_BITS] + COUNT_BITS'(1) == counts[i*COUNT_BITS+:COUNT_BITS];
+          index[i*COUNT_BITS+:COUNT_BITS] <= carry ? '0 : index[i*COUNT_BITS+:COUNT_BITS] + COUNT_BITS'(1);
+        end
+      if (carry) runs <= 1'b0;
+    end
+  end
+  always_comb begin
+    if (!begun) assume (load);
+    else if (!load) assume (counts == held_counts && bases == held_bases && strides == held_strides);
+    for (int i = 0; i < LOOPS; i++) assume (counts[i*COUNT_BITS+:COUNT_BITS] != '0);
+    if (begun && runs && !load) begin
+      for (int i = 0; i < LOOPS; i++) begin
+        assert (index[i*COUNT_BITS+:COUNT_BITS] < counts[i*COUNT_BITS+:COUNT_BITS]);
+        assert (left[i*COUNT_BITS+:COUNT_BITS] + index[i*COUNT_BITS+:COUNT_BITS] + COUNT_BITS'(1)
+                == counts[i*COUNT_BITS+:COUNT_BITS]);
+        assert (first[i] == (index[i*COUNT_BITS+:COUNT_BITS] == '0));
+        assert (last[i] == (left[i*COUNT_BITS+:COUNT_BITS] == '0));
+      end
+    end
+  end
+  for (genvar a = 0; a < ADDRESSES; a++) begin : proved
+    // Of the outermost loops up to each of them: what an iteration of it began with.
+    logic [(LOOPS+1)*ADDRESS_BITS-1:0] sums;
+    assign sums[ADDRESS_BITS-1:0] = bases[a*ADDRESS_BITS+:ADDRESS_BITS];
+    for (genvar i = 0; i < LOOPS; i++) begin : to
+      assign sums[(i+1)*ADDRESS_BITS+:ADDRESS_BITS] = sums[i*ADDRESS_BITS+:ADDRESS_BITS]
+          + ADDRESS_BITS'(index[i*COUNT_BITS+:COUNT_BITS]) * strides[(a*LOOPS+i)*ADDRESS_BITS+:ADDRESS_BITS];
+      always_comb
+        if (begun && runs && !load)
+          assert (address[a].began[i*ADDRESS_BITS+:ADDRESS_BITS] == sums[(i+1)*ADDRESS_BITS+:ADDRESS_BITS]);
+    end
+    always_comb
+      if (begun && runs && !load)
+        assert (addresses[a*ADDRESS_BITS+:ADDRESS_BITS] == sums[LOOPS*ADDRESS_BITS+:ADDRESS_BITS]);
+  end
+`endif
 endmodule

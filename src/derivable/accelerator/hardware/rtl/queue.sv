@@ -14,7 +14,7 @@ module queue #(
     input  logic           rst,
     input  logic           push,
     input  logic [511:0]   pushed,
-    output logic           full,
+    output logic           full,         // as a register: the controller goes on from it to its memory
     output logic           empty,
     input  logic [79:0]    completed,    // instructions completed by each unit, 16 bits each
     output logic           valid,        // the head is here and may go
@@ -32,7 +32,6 @@ module queue #(
   logic            taken, moves;
 
   assign empty = count == 0;
-  assign full  = count == (BITS + 1)'(DEPTH);
   assign taken = valid && ready;
   assign moves = !here || taken;
 
@@ -56,12 +55,46 @@ module queue #(
     end
     valid <= here && !taken && &met;
     count <= count + (BITS + 1)'(push) - (BITS + 1)'(taken);
+    full  <= !taken && (full || (push && count == (BITS + 1)'(DEPTH - 1)));
     if (rst) begin
       next  <= '0;
       tail  <= '0;
       count <= '0;
+      full  <= 1'b0;
       here  <= 1'b0;
       valid <= 1'b0;
     end
   end
+
+`ifdef FORMAL
+  // Any one bit of the instructions, in a list with the head first; and a need that was met stays met, as counts only grow.
+  (* anyconst *) logic [8:0] place;
+  logic             begun = 1'b0;
+  logic [BITS:0]    inside, behind;
+  logic [DEPTH-1:0] list;
+  logic [4:0]       was_met;
+  assign behind = count - (BITS + 1)'(here);
+  always_ff @(posedge clk) begin
+    begun   <= 1'b1;
+    inside  <= rst ? '0 : inside + (BITS + 1)'(push) - (BITS + 1)'(taken);
+    was_met <= moves ? '0 : met;
+    if (taken) list <= list >> 1;
+    if (push) list[BITS'(inside - (BITS + 1)'(taken))] <= pushed[place];
+  end
+  always_comb begin
+    assume (!push || !full);
+    assume ((was_met & ~met) == '0);
+    if (!begun) assume (rst);
+    else begin
+      assert (inside == count && count <= (BITS + 1)'(DEPTH) && full == (count == (BITS + 1)'(DEPTH)));
+      assert (here || count <= (BITS + 1)'(1));
+      assert (BITS'(tail - next) == behind[BITS-1:0] && behind < (BITS + 1)'(DEPTH));
+      assert (!here || instruction[place] == list[0]);
+      for (int k = 0; k < DEPTH - 1; k++)
+        if ((BITS + 1)'(k) < behind) assert (entries[BITS'(next + k)][place] == list[BITS'(k + here)]);
+      assert (!valid || (here && &met));
+    end
+  end
+  handshake #(.BITS(1)) offered (.clk, .rst, .valid, .ready, .data(instruction[place]));
+`endif
 endmodule

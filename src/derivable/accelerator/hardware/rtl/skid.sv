@@ -35,4 +35,31 @@ module skid #(
       in_ready  <= 1'b0;
     end
   end
+
+`ifdef FORMAL
+  // What comes out is what went in, in its order: a list of what is inside, the oldest first, is what the places hold.
+  logic            begun = 1'b0;
+  logic [1:0]      inside;
+  logic [BITS-1:0] list[2];
+  logic            comes, leaves;
+  assign comes  = in_valid && in_ready;
+  assign leaves = out_valid && out_ready;
+  always_ff @(posedge clk) begin
+    begun  <= 1'b1;
+    inside <= rst ? 2'd0 : inside + 2'(comes) - 2'(leaves);
+    if (leaves) list[0] <= list[1];
+    if (comes) list[1'(inside - 2'(leaves))] <= in_data;
+  end
+  always_comb begin
+    if (!begun) assume (rst);
+    else begin
+      assert (inside == 2'(out_valid) + 2'(holds));
+      assert (out_valid || !holds);
+      assert (!(in_ready && holds));
+      if (out_valid) assert (out_data == list[0]);
+      if (holds) assert (held == list[1]);
+    end
+  end
+  handshake #(.BITS(BITS)) offered (.clk, .rst, .valid(out_valid), .ready(out_ready), .data(out_data));
+`endif
 endmodule

@@ -4,7 +4,13 @@
 # `v++ --link --platform ... accelerator.xo` takes it to an xclbin. The project's tests run this script with commands of
 # Vivado that only write down what is asked of them: it was never run in Vivado itself.
 set here [file dirname [file normalize [info script]]]
-set sources [glob -directory [file join $here .. rtl] *.sv *.svh]
+set rtl [file join $here .. rtl]
+set list [open [file join $rtl files.f]]
+set sources [list [file join $rtl isa.svh]]
+foreach name [split [string trim [read $list]] "\n"] {
+  if {![string match +* $name]} { lappend sources [file join $rtl $name] }
+}
+close $list
 create_project -force packaged packaged
 add_files -norecurse $sources
 set_property file_type {Verilog Header} [get_files *.svh]
