@@ -113,6 +113,33 @@ def zones(spark):
     return times
 
 
+def rounds(spark):
+    """What is computed in rounds -> how far tags, or whether rows, are from those of one machine."""
+    import derivable as dv
+    from datalog.distribution.test_round_tags import SAME, SEMIRINGS, acyclic
+
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    outcomes = {}
+    for semiring in [*SEMIRINGS, "addmultprob", "minmaxprob", "min_plus"]:
+        facts, program = acyclic(semiring), dv.Program(SAME)
+        rows = [(x, y, float(tag)) for (x, y), tag in facts.items()]
+        frame = spark.createDataFrame(rows, "x bigint, y bigint, tag double")
+        [found] = program.run({"edge": frame}, semiring, engine=spark).values()
+        [expected] = program.run({"edge": facts}, semiring).values()
+        assert set(found) == set(expected), semiring
+        name = getattr(semiring, "name", semiring)
+        outcomes[name] = max(abs(found[row] - expected[row]) if found[row] != expected[row] else 0 for row in expected)
+    for kind, values in {"i64": [3, -(2**63), 2**63 - 1], "u32": [7, 2**32 - 1], "u64": [5, 2**31]}.items():
+        for result in ("x * y", "x + y", "x - y"):
+            program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p({result}) = e(x, y) query p")
+            pairs = [(x, y) for x in values for y in values]
+            frame = spark.createDataFrame(pairs, "x bigint, y bigint")
+            database = program.run({"e": frame}, engine=spark)
+            outcomes[f"{kind} {result}"] = abs(len(set(database["p"]) ^ set(program.run({"e": pairs})["p"])))
+            assert "output p: rounds" in database.explain()
+    return outcomes
+
+
 def language(spark):
     """How many outputs of cases of the language have the rows of one machine, and how many cases are refused."""
     import derivable as dv
@@ -174,6 +201,10 @@ def workers(spark):
 if __name__ == "__main__":
     of_this = session(*sys.argv[2:])
     print(
-        json.dumps({"killed": killed, "zones": zones, "language": language, "workers": workers}[sys.argv[1]](of_this))
+        json.dumps(
+            {"killed": killed, "zones": zones, "language": language, "rounds": rounds, "workers": workers}[sys.argv[1]](
+                of_this
+            )
+        )
     )
     of_this.stop()

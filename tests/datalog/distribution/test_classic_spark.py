@@ -62,6 +62,13 @@ def test_the_language_on_spark_connect():
     assert refused < 3
 
 
+@pytest.mark.parametrize("master", ["local[2]", "connect local[2]"])
+def test_rounds_on_classic_spark_and_spark_connect(master):
+    outcomes = spark("rounds", master)
+    assert len(outcomes) > 20
+    assert max(outcomes.values()) <= 1e-12
+
+
 @contextmanager
 def machines(count):
     """(address, namespace) of this one and of some others on a network of their own; None where there may be none."""

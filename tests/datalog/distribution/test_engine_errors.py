@@ -61,8 +61,14 @@ def test_values():
         run({"edge": frame(x=[1, None], y=[2, 3])})["path"]
     # In a partition, when rows are read.
     text = "type e(s: i64, x: u8) rel p(s, x) = e(s, x) query p"
-    with pytest.raises(TypeMismatchError, match="300"):
+    with pytest.raises(TypeMismatchError, match=r"facts for `e`, row 0 of its partition, column 1 \(x\): .* found 300"):
         run({"e": frame(s=[1, 2], x=[300, 4])}, text=text)["p"].to_arrow()
+    with pytest.raises(
+        TypeMismatchError, match=r"facts for `e`, row 0 of its partition, column 'x': the value is missing"
+    ):
+        run({"e": frame(s=[1, 2], x=[None, 4])}, text=text)["p"].to_arrow()
+    with pytest.raises(DomainError, match=r"the tag 1\.5 of row 0 of its partition of the facts for `e`"):
+        run({"e": frame(s=[1, 2], x=[3, 4], tag=[1.5, 0.5])}, "exact", text=text)["p"].to_arrow()
     text = "type e(s: u64) rel p(s * 2) = e(s) query p"
     with pytest.raises(UnsupportedError, match="64 bits"):
         run({"e": [2**62]}, text=text)["p"].to_arrow()
@@ -74,6 +80,8 @@ def test_what_is_not_there(tmp_path):
         run({"edge": "nowhere"})
     with pytest.raises(BindingError, match=r"there is no .*gone.parquet"):
         run({"edge": tmp_path / "gone.parquet"})
+    with pytest.raises(BindingError, match=r"'data/edges.csv' is neither Parquet nor the name of a table"):
+        run({"edge": "data/edges.csv"})
     with pytest.raises(BindingError, match="unknown relation `edges`"):
         run({"edges": frame(x=[1], y=[2])})
     with pytest.raises(BindingError, match="unknown relation `paths`"):
@@ -94,7 +102,15 @@ def test_a_session_that_is_gone():
 
     session = SparkSession.builder.remote(f"sc://{host}:{port}").create()
     assert session_of(session) is session
+    there = session.createDataFrame([(0, 1)], "x bigint, y bigint")
+    with pytest.raises(BindingError, match="the DataFrame is one of another session than the engine"):
+        run({"edge": there})
+    path = dv.Program(CLOSURE).run({"edge": there}, engine=session)["path"]
+    assert len(path) == 1
     server.stop()
+    for ask in (len, lambda relation: relation.to_arrow()):
+        with pytest.raises(DomainError, match="session of the engine is gone"):
+            ask(path)
     with pytest.raises(DomainError, match="session of the engine is gone"):
         dv.Program(CLOSURE).run({"edge": [(0, 1)]}, engine=session)
     with pytest.raises(DomainError, match="nobody listens at"):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from derivable.algebra.semirings import boolean
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.datalog.api.evaluation import Evaluation, take_tags
 from derivable.datalog.api.plan import Plan
 from derivable.datalog.api.relation_view import RelationView
@@ -99,6 +101,20 @@ class RoundPlan:
         return RoundPlan(rules, ram, tags) if refused is None else refused
 
 
+@contextmanager
+def partition_errors() -> Iterator[None]:
+    """Say of errors in this block which relation of the program they are of, and that rows are those of a partition."""
+    try:
+        yield
+    except DerivableError as error:
+        message = re.sub(r"`([^`@]+)@[^`]*`", r"`\1`", error.message)
+        if message == error.message:
+            raise
+        message = re.sub(r"\brow (\d+)", r"row \1 of its partition", message)
+        hint = "a relation has no missing values: drop such rows first" if "missing" in message else error.hint
+        raise type(error)(message, hint=hint) from None
+
+
 def source_of(rules: r.Rules, name: str) -> str:
     """The relation of prepared rules that has the facts of a relation of the program."""
     return f"{name}@facts" if f"{name}@facts" in rules.relations else name
@@ -167,7 +183,8 @@ class PartitionRun:
         watch  of its limits; None for one of those of the run
         """
         watch = Watch(self.limits, False) if watch is None else watch
-        return watched(watch, lambda: self._run(keys, rows, watch))
+        with partition_errors():
+            return watched(watch, lambda: self._run(keys, rows, watch))
 
     def _run(self, keys: np.ndarray, rows: Mapping[str, Any], watch: Watch) -> RelationView:
         rules = self.partition.rules

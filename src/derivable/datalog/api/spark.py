@@ -33,7 +33,7 @@ from derivable.datalog.distribution.frames import (
     types_of,
 )
 from derivable.datalog.distribution.partition import Partition
-from derivable.datalog.distribution.session import session_errors, session_of
+from derivable.datalog.distribution.session import check_session, session_errors, session_of
 from derivable.datalog.distribution.tag_sql import RefusedError, TagSql
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
 from derivable.datalog.facts.load import load_relation
@@ -102,6 +102,7 @@ class SparkRelation(Mapping):
 
     def __init__(self, run: SparkRun, name: str):
         self._run, self.name = run, name
+        check_session(run.session)
         self._frame = run.frame_of(name)
 
     def to_spark(self) -> Any:
@@ -112,6 +113,7 @@ class SparkRelation(Mapping):
     @cached_property
     def collected(self) -> RelationView:
         """The relation in this process."""
+        check_session(self._run.session)
         with session_errors(f"`{self.name}`"):
             return self._run.view(self.name, self._frame.toArrow())
 
@@ -140,6 +142,7 @@ class SparkRelation(Mapping):
     def __len__(self) -> int:
         if "collected" in vars(self):
             return len(self.collected)
+        check_session(self._run.session)
         with session_errors(f"`{self.name}`"):
             return self._frame.count()
 

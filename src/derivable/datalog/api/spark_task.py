@@ -12,7 +12,7 @@ import numpy as np
 
 from derivable.core.diagnostics import DerivableError, UnsupportedError
 from derivable.core.lazy import later
-from derivable.datalog.api.partitions import PartitionRun
+from derivable.datalog.api.partitions import PartitionRun, partition_errors
 from derivable.datalog.api.relation_view import RelationView, arrow_column
 from derivable.datalog.facts.inputs import taken
 from derivable.datalog.values.values import ValueType
@@ -49,7 +49,8 @@ class Task:
             source = table.column(SOURCE).to_numpy()
             for number, (name, columns) in enumerate(self.sources.items()):
                 part = table.filter(arrow.array(source == number)).select([column for column, _ in columns])
-                facts |= taken({name: part.rename_columns([label for _, label in columns])})
+                with partition_errors():
+                    facts |= taken({name: part.rename_columns([label for _, label in columns])})
         view = self.run.run(keys, facts)
         yield from _batches(view, self.run.partition.target.relation, self.names)
 

@@ -44,7 +44,7 @@ from derivable.core.progress import Deadline, progress
 from derivable.core.registry import suggestion
 from derivable.core.version import __version__
 from derivable.datalog.api.distributed_run import DistributedRun
-from derivable.datalog.api.partitions import PartitionRun, size_of
+from derivable.datalog.api.partitions import PartitionRun, partition_errors, size_of
 from derivable.datalog.api.relation_view import RelationView, arrow_column
 from derivable.datalog.api.spilled_relation import ROWS, SpilledRelation, file_of, files_of, mixed
 from derivable.datalog.distribution.frames import Frame
@@ -373,7 +373,8 @@ class SpilledRun(DistributedRun):
             table = read_by_keys(folder, low, high, self.num_keys, count, partial(self._look, limit))
             if table is not None:
                 labels = frame.labels(self.plan.rules.relations[name])
-                facts |= taken({relation: table.rename_columns(labels)})
+                with partition_errors():
+                    facts |= taken({relation: table.rename_columns(labels)})
         left = self._remaining()
         watch = Watch(replace(self.limits, memory_limit=limit, time_limit=left), False)
         # What partitions before have left behind is memory of this run.

@@ -14,7 +14,7 @@ import numpy as np
 from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.core.names import FreshNames
 from derivable.datalog.distribution.keys import FACTOR, PRIME, is_text
-from derivable.datalog.distribution.session import session_errors
+from derivable.datalog.distribution.session import session_errors, session_number
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
 from derivable.datalog.facts.inputs import Columns, Texts
 from derivable.datalog.rules.nodes import Relation
@@ -69,12 +69,21 @@ def is_frame(facts: Any) -> bool:
 
 
 def read_frame(name: str, facts: Any, session: Any) -> Any:
-    """The DataFrame of facts of a relation. Raises BindingError for a table or a path that is not there."""
+    """The DataFrame of facts of a relation. Raises BindingError for a table or a path that is not there, and for a
+    DataFrame of another server or session, which this one knows nothing of."""
     if not isinstance(facts, (str, os.PathLike)):
+        if session_number(facts.sparkSession) != session_number(session):
+            hint = "run it there: engine=frame.sparkSession"
+            raise BindingError(f"facts for `{name}`: the DataFrame is one of another session than the engine", hint=hint)
         return facts
     path = os.fspath(facts)
     with session_errors(f"facts for `{name}`"):
         if not _is_path(path):
+            if "/" in path:
+                hint = f"read another file yourself, or here: {{{name!r}: Path({path!r})}}"
+                raise BindingError(
+                    f"facts for `{name}`: {path!r} is neither Parquet nor the name of a table", hint=hint
+                )
             if not session.catalog.tableExists(path):
                 hint = f"for a file give its path: {{{name!r}: Path({path!r})}}"
                 raise BindingError(f"facts for `{name}`: the engine has no table {path!r}", hint=hint)

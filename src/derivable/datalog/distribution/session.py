@@ -45,7 +45,7 @@ def session_of(engine: Any) -> Any:
         with session_errors(f"the session at {engine}"):
             return _builder().remote(engine).getOrCreate()
     if not isinstance(engine, str) and hasattr(engine, "createDataFrame") and hasattr(engine, "sql"):
-        _check_session(engine)
+        check_session(engine)
         return engine
     raise DomainError(
         f"{engine!r} is no engine", hint='give a SparkSession, engine="sail", or an address such as "sc://host:15002"'
@@ -64,8 +64,8 @@ def _check_address(address: str) -> None:
         ) from None
 
 
-def _check_session(session: Any) -> None:
-    """Raises DomainError for a session that is gone, at once."""
+def check_session(session: Any) -> None:
+    """Raises DomainError for a session that is gone, at once: PySpark tries again for ten minutes."""
     with session_errors("the session"):
         if ".connect." not in type(session).__module__:
             session.conf.get("spark.sql.shuffle.partitions", "200")
@@ -80,6 +80,11 @@ def _check_session(session: Any) -> None:
                 client.get_configs("spark.sql.shuffle.partitions")
         finally:
             client.set_retry_policies(policies)
+
+
+def session_number(session: Any) -> str:
+    """What DataFrames that go together have in common: those of Spark Connect have a session, others a process."""
+    return str(getattr(session, "session_id", "")) if ".connect." in type(session).__module__ else ""
 
 
 def _builder() -> Any:
