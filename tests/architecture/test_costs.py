@@ -114,7 +114,7 @@ LAYOUT = {
     "distribution/keys.py": {"FACTOR", "PRIME"},
     "distribution/parquet.py": {"BATCH"},
     "distribution/session.py": {"SECONDS"},
-    "distribution/tag_sql.py": {"MOST_INTEGER"},
+    "distribution/scalar_sql.py": {"MOST_INTEGER"},
     "exact/approximate.py": {"WIDTH", "_SPEED", "_MOST_CUBES", "_MOST_SPLITS", "_QUIET"},
     "exact/circuit_files.py": {"LEAST_NODES", "MOST_BYTES", "MOST_FILES", "MOST_OF_ALL"},
     "exact/exact.py": {"LEAST_ROOT", "MANY", "SHARE"},

@@ -103,7 +103,7 @@ def test_a_session_that_is_gone():
     session = SparkSession.builder.remote(f"sc://{host}:{port}").create()
     assert session_of(session) is session
     there = session.createDataFrame([(0, 1)], "x bigint, y bigint")
-    with pytest.raises(BindingError, match="the DataFrame is one of another session than the engine"):
+    with pytest.raises(BindingError, match="the DataFrame is one of another session"):
         run({"edge": there})
     path = dv.Program(CLOSURE).run({"edge": there}, engine=session)["path"]
     assert len(path) == 1

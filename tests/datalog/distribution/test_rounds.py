@@ -159,6 +159,48 @@ def test_arithmetic(kind):
 
 
 @pytest.mark.parametrize("kind", ["i8", "i64", "u32", "u64", "f64", "f32"])
+@pytest.mark.filterwarnings("ignore::derivable.DerivableWarning")
+def test_expressions_without_a_value(kind):
+    """Rows are dropped of quotients, of differences that leave their type, and of what is no number."""
+    if kind[0] == "f":
+        values = [0.0, 1.0, -1.5, 0.1, 1e38, float("inf"), float("-inf")]
+        expressions = ["x / y", "x + y", "x - y", "x * y", "-x", "(x + y) * x - y"]
+    else:
+        bits = int(kind[1:])
+        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "i" else (0, min(1 << bits, 1 << 63) - 1)
+        values = sorted({low, low + 1, 0, 3, 7, high - 1, high} | ({-1, -3} if low else set()))
+        expressions = ["x / y", "x % y", *(["-x"] if low else [])]
+    pairs = [(x, y) for x in values for y in values]
+    rules = [f"rel p{n}(x, y, {expression}) = e(x, y)" for n, expression in enumerate(expressions)]
+    rules += ["rel back(x, y, z) = e(x, y), y == z + x", "rel less(x, y) = e(x, y), x / y < y"]
+    names = [*(f"p{n}" for n in range(len(expressions))), "back", "less"]
+    text = f"type e(x: {kind}, y: {kind}) {' '.join(rules)} {' '.join(f'query {name}' for name in names)}"
+    program = dv.Program(text)
+    expected, found = program.run({"e": pairs}), in_rounds(program, {"e": pairs}, "unit")
+    assert found == {name: dict.fromkeys(expected[name], True) for name in names}
+    assert all(map(len, expected.values()))
+    assert len(expected["p0"]) < len(pairs)
+
+
+def test_a_recursion_with_numbers():
+    """Fibonacci's numbers, whose rule looks one number back, and lengths of walks as floats."""
+    program = dv.Program(
+        "type n(x: i64) rel fib = {(0, 0), (1, 1)} rel fib(i + 1, a + b) = fib(i, a), fib(i - 1, b), n(i) query fib"
+    )
+    frame = sail().createDataFrame([(i,) for i in range(1, 12)], "x bigint")
+    assert set(program.run({"n": frame}, engine="sail")["fib"]) >= {(12, 144), (11, 89)}
+    text = (
+        "type road(a: i64, b: i64, length: f64) rel walk(b, d) = road(0, b, d) "
+        "rel walk(c, d + length) = walk(b, d), road(b, c, length), d < 3.0 query walk"
+    )
+    roads = [(0, 1, 0.5), (1, 0, 0.25), (1, 2, 0.1), (2, 0, 1.5)]
+    frame = sail().createDataFrame(roads, "a bigint, b bigint, length double")
+    database = dv.Program(text).run({"road": frame}, engine="sail")
+    assert set(database["walk"]) == set(dv.Program(text).run({"road": roads})["walk"])
+    assert "output walk: rounds" in database.explain()
+
+
+@pytest.mark.parametrize("kind", ["i8", "i64", "u32", "u64", "f64", "f32"])
 def test_sums_of_values(kind):
     """Of integers they stay at the bounds of their type; a group without rows has 0, and what is no number no row."""
     text = (

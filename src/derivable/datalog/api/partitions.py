@@ -20,7 +20,8 @@ from derivable.datalog.distribution.keys import keys_of
 from derivable.datalog.distribution.partition import Partition, alone, partition, prepared
 from derivable.datalog.distribution.pivot import DRAWING, Pivots
 from derivable.datalog.distribution.round_sql import refusal
-from derivable.datalog.distribution.tag_sql import RefusedError, TagSql
+from derivable.datalog.distribution.scalar_sql import RefusedError
+from derivable.datalog.distribution.tag_sql import TagSql
 from derivable.datalog.distribution.text import distribution_text
 from derivable.datalog.facts.inputs import Columns, InputMapping
 from derivable.datalog.facts.load import load_relation

@@ -33,8 +33,9 @@ from derivable.datalog.distribution.frames import (
     types_of,
 )
 from derivable.datalog.distribution.partition import Partition
+from derivable.datalog.distribution.scalar_sql import RefusedError
 from derivable.datalog.distribution.session import check_session, session_errors, session_of
-from derivable.datalog.distribution.tag_sql import RefusedError, TagSql
+from derivable.datalog.distribution.tag_sql import TagSql
 from derivable.datalog.facts.inputs import Columns, checked_facts, taken
 from derivable.datalog.facts.load import load_relation
 from derivable.datalog.facts.program_facts import load_program_facts

@@ -25,8 +25,9 @@ from derivable.datalog.api.partitions import RoundPlan
 from derivable.datalog.api.spark_task import engine_column
 from derivable.datalog.distribution.frames import Frame, quoted, result_type, schema_text, types_of
 from derivable.datalog.distribution.round_sql import Query, needed_strata
+from derivable.datalog.distribution.scalar_sql import MOST_INTEGER
 from derivable.datalog.distribution.session import is_local, session_errors
-from derivable.datalog.distribution.tag_sql import MOST_INTEGER, Recursion
+from derivable.datalog.distribution.tag_sql import Recursion
 from derivable.datalog.exact.unroll import infinitely_many
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.ram import nodes as m

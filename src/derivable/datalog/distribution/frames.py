@@ -74,7 +74,7 @@ def read_frame(name: str, facts: Any, session: Any) -> Any:
     if not isinstance(facts, (str, os.PathLike)):
         if session_number(facts.sparkSession) != session_number(session):
             hint = "run it there: engine=frame.sparkSession"
-            raise BindingError(f"facts for `{name}`: the DataFrame is one of another session than the engine", hint=hint)
+            raise BindingError(f"facts for `{name}`: the DataFrame is one of another session", hint=hint)
         return facts
     path = os.fspath(facts)
     with session_errors(f"facts for `{name}`"):

@@ -12,24 +12,19 @@ A relation without columns has one, c0, of ones. What SQL computes otherwise tha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from derivable.core.diagnostics import TypeMismatchError
 from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.distribution.frames import result_type
-from derivable.datalog.distribution.tag_sql import MOST_INTEGER, RefusedError, TagSql
+from derivable.datalog.distribution.scalar_sql import DECIMALS, RefusedError, expression_sql, fitted, literal
+from derivable.datalog.distribution.tag_sql import TagSql
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
-from derivable.datalog.values.values import ValueType
+from derivable.datalog.scalars.nodes import Const, Var
 
-_COMPARISONS = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_CONNECTIVES = {"&&": "AND", "||": "OR"}
 _AGGREGATES = ("count", "sum", "min", "max", "exists")
-# Integers of 64 bits, whose sums and products have at most 38 digits.
-_DECIMALS = "DECIMAL(19,0)"
 
 
 def refusal(ram: m.Ram, output: str, tags: TagSql | None) -> str | None:
@@ -116,16 +111,16 @@ class Query:
                 case m.Scan() | m.Join() | m.Difference():
                     self._table(node, alias, tables, conditions, factors, names)
                 case r.Filter(condition=condition):
-                    conditions.append(self._expression(condition, names))
+                    conditions.append(expression_sql(condition, names, conditions))
                 case m.Extend(variable=variable, expression=expression):
-                    names[variable.name] = self._expression(expression, names)
+                    names[variable.name] = expression_sql(expression, names, conditions)
                 case r.Generate():
                     raise RefusedError(f"`{node.relation or node.predicate}` gives rows that no table has")
                 case r.RuleProbability():
                     raise RefusedError("rules with probabilities have random facts for their instances")
         relation = self.ram.relations[store.relation]
         terms = [
-            f"CAST({self._expression(term, names)} AS {_checked_type(relation, c)}) AS c{c}"
+            f"CAST({expression_sql(term, names, conditions)} AS {_checked_type(relation, c)}) AS c{c}"
             for c, term in enumerate(store.query.terms)
         ] or ["1 AS c0"]
         if self.tags is not None:
@@ -222,74 +217,4 @@ class Query:
         t = self.ram.relations[rule.body].types[rule.num_group]
         if t.family == "float":
             return f"coalesce(sum(CAST({value} AS DOUBLE)), 0.0D)"
-        return _fitted(f"coalesce(sum(CAST({value} AS {_DECIMALS})), 0)", t)
-
-    def _expression(self, e: Expr, names: Mapping[str, str]) -> str:
-        if isinstance(e, Var):
-            return names[e.name]
-        if isinstance(e, Const):
-            return literal(e)
-        assert isinstance(e, Apply)
-        types = [operand.type for operand in e.operands]
-        parts = [self._expression(operand, names) for operand in e.operands]
-        if e.operator in _COMPARISONS and all(map(_is_ordered, types)):
-            return f"({parts[0]} {_COMPARISONS[e.operator]} {parts[1]})"
-        if e.operator in ("==", "!=") and all(t.family in ("text", "char", "bool", "datetime") for t in types):
-            return f"({parts[0]} {_COMPARISONS[e.operator]} {parts[1]})"
-        if e.operator in _CONNECTIVES:
-            return f"({parts[0]} {_CONNECTIVES[e.operator]} {parts[1]})"
-        if e.operator == "!" and e.type.family == "bool":
-            return f"(NOT {parts[0]})"
-        if e.operator in ("+", "-", "*") and e.type.is_integer and len(parts) == 2:
-            arithmetic = _arithmetic(e.operator, e.type, *parts)
-            if arithmetic is not None:
-                return arithmetic
-        raise RefusedError(f"`{e.operator}` of {', '.join(map(str, types))} is not the one of the engine")
-
-
-def _arithmetic(operator: str, t: ValueType, left: str, right: str) -> str | None:
-    """Sums and differences, which stay at the bounds of their type, and products, which wrap; None for what no type of
-    the engine holds."""
-    low, high = t.limits
-    narrow = f"(CAST({left} AS BIGINT) {operator} CAST({right} AS BIGINT)"
-    if operator == "*" and t.bits <= (32 if low else 16):
-        return f"(pmod({narrow}) - ({low}), {high - low + 1}) + ({low}))"
-    if operator != "*" and t.bits <= 32:
-        return f"least(greatest({narrow}), {low}), {high})"
-    if t.bits > 64:
-        return None
-    wide = f"CAST({left} AS {_DECIMALS}) {operator} CAST({right} AS {_DECIMALS})"
-    if operator == "*":
-        low_bound = f"CAST('{low}' AS {_DECIMALS})"
-        wide = f"pmod({wide} - {low_bound}, CAST('{high - low + 1}' AS DECIMAL(20,0))) + {low_bound}"
-    return f"CAST({_fitted(wide, t)} AS BIGINT)"
-
-
-def _fitted(wide: str, t: ValueType) -> str:
-    """Decimals that stay at the bounds of their type. Those that it has, and the engine has not, are an error there."""
-    low, high = t.limits
-    least, most = (f"CAST('{bound}' AS {_DECIMALS})" for bound in (low, min(high, MOST_INTEGER)))
-    bounded = f"greatest({wide}, {least})"
-    if high <= MOST_INTEGER:
-        return f"least({bounded}, {most})"
-    error = "raise_error('an integer is beyond 64 bits with a sign, which the engine has')"
-    return f"CASE WHEN {bounded} > {most} THEN {error} ELSE {bounded} END"
-
-
-def _is_ordered(t: ValueType) -> bool:
-    return (t.is_integer and not t.is_wide) or t.family == "float"
-
-
-def literal(constant: Const) -> str:
-    """A constant in SQL."""
-    value, t = constant.value, constant.type
-    if t.family == "bool":
-        return "TRUE" if value else "FALSE"
-    if t.is_integer and not t.is_wide and -(1 << 63) <= value < 1 << 63:
-        return f"CAST({value} AS BIGINT)"
-    if t.family == "float" and math.isfinite(value):
-        return f"CAST({float(value)!r} AS {'FLOAT' if t.bits == 32 else 'DOUBLE'})"
-    if t.family in ("text", "char"):
-        # Without quotes, which engines escape in ways of their own.
-        return f"CAST(X'{str(value).encode().hex()}' AS STRING)"
-    raise RefusedError(f"the constant {value!r} of {t} is none of the engine")
+        return fitted(f"coalesce(sum(CAST({value} AS {DECIMALS})), 0)", t)

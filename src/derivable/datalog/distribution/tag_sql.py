@@ -16,6 +16,7 @@ from derivable.algebra.expr.nodes import Apply, Argument, Constant, Expr, in_ord
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.algebra.semirings import nandmultprob
 from derivable.core.diagnostics import DerivableError
+from derivable.datalog.distribution.scalar_sql import MOST_INTEGER, RefusedError
 
 # What one machine has, of which SQL is written; those that an engine computes otherwise, as quotients, are not here.
 _OPERATIONS = {
@@ -40,19 +41,11 @@ _OPERATIONS = {
     " ELSE CAST('NaN' AS DOUBLE) END",
 }
 _LEAST = "4.9E-324D"
-# The largest integer of an engine, and its decimals, in which no sum or product of two such integers overflows.
-MOST_INTEGER, _INTEGERS = (1 << 63) - 1, "DECIMAL(20,0)"
+# Integers up to the next one after those of an engine, whose sums and products do not overflow.
+_INTEGERS = "DECIMAL(20,0)"
 # What a recursion does with the tag of a row that follows again: it passes on a better one, it adds it up but passes
 # on what the row had when it was new, or it adds up each derivation once.
 Recursion = Literal["better", "new", "derivations"]
-
-
-class RefusedError(Exception):
-    """What an engine does not compute as one machine does; `reason` is a clause."""
-
-    def __init__(self, reason: str):
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
