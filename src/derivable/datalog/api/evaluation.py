@@ -199,14 +199,15 @@ class Evaluation:
             self.tables = executor.run()
         return self.grounding(self.tables, self.algebra.graph, watch)
 
-    def of_network(self, pattern: Hashable, watch: Watch) -> Kept | None:
+    def of_network(self, pattern: tuple[Any, ...], watch: Watch) -> Kept | None:
         """What a run has found or finds now of a program that is a network; None if it is none."""
-        from derivable.datalog.exact.kept import Kept, keep, kept_of
-        from derivable.datalog.exact.networks import network_run
+        from derivable.datalog.exact.kept import Kept, keep, kept_of, observed
+        from derivable.datalog.exact.networks import network_run, unseen
 
-        # Facts that are impossible or certain are no variables of its circuit.
+        # Facts that are impossible or certain are no variables of its circuit; outputs are observed in any.
         numbers = np.asarray(self.facts.random.probabilities, np.float64)
-        pattern = pattern, (numbers <= 0.0).tobytes(), (numbers >= 1.0).tobytes()
+        circuit = observed(unseen(self.evidence, self.names)), *pattern[1:]
+        pattern = circuit, (numbers <= 0.0).tobytes(), (numbers >= 1.0).tobytes()
         kept = kept_of(self.ram).get(pattern)
         if kept is None:
             watch.hide()

@@ -17,6 +17,7 @@ import numpy as np
 
 from derivable.datalog.exact.evidence import Conditioned
 from derivable.datalog.exact.exact import Compiled
+from derivable.datalog.exact.networks import NetworkCircuit
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import is_standard
 from derivable.datalog.ram import nodes as m
@@ -41,7 +42,7 @@ class Kept:
 
     outputs: Mapping[str, Table]
     symbols: SymbolTable
-    compiled: Compiled | Conditioned
+    compiled: Compiled | Conditioned | NetworkCircuit
     made: Sequence[float]
 
     @property
@@ -50,8 +51,9 @@ class Kept:
         return max(sum(table.size for table in self.outputs.values()), self.compiled.circuit.num_nodes)
 
     def under(self, items: tuple[Evidence, ...]) -> Kept:
-        """The same under other observations of the same tuples."""
-        return replace(self, compiled=replace(self.compiled, items=items)) if items else self
+        """The same under other observations of the same tuples, of a network of any tuples of its outputs."""
+        is_plain = isinstance(self.compiled, Compiled)
+        return self if is_plain else replace(self, compiled=replace(self.compiled, items=items))
 
     def shown(self, given: Sequence[float]) -> tuple[Iterator[tuple[str, Table, np.ndarray, np.ndarray]], float]:
         """Each output with its table, the probabilities [row] of its rows, from those `given` of the facts, and whether
@@ -65,8 +67,11 @@ class Kept:
             yield name, table, values[start:stop], possible[start:stop]
 
 
-def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evidence, ...] = ()) -> Hashable | None:
-    """What decides on the tuples and the circuit of a run; None where more than the facts does, or facts are many.
+def pattern_of(
+    ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evidence, ...] = ()
+) -> tuple[Any, ...] | None:
+    """What decides on the tuples and the circuit of a run, what was observed first; None where more than the facts
+    does, or facts are many.
 
     A limit of rounds or tuples is one of grounding, so such a run grounds.
     """
@@ -78,9 +83,8 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evi
     has_terms = any(t.family == "entity" for t in types)
     if count > MOST_FACTS or symbols.things or symbols.arena is not None or has_terms:
         return None
-    observed = tuple((item.relation, item.row) for item in evidence)
     pattern: list[Any] = [
-        observed,
+        observed(evidence),
         len(random.probabilities),
         *symbols.texts,
         *(group.tobytes() for group in random.groups),
@@ -90,6 +94,11 @@ def pattern_of(ram: m.Ram, facts: FactStore, limits: Limits, evidence: tuple[Evi
         columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
         pattern += name, variables.tobytes(), *(column.tobytes() for column in columns)
     return tuple(pattern)
+
+
+def observed(items: Sequence[Evidence]) -> tuple[Any, ...]:
+    """The tuples that items are about, as the first part of a pattern."""
+    return tuple((item.relation, item.row) for item in items)
 
 
 def kept_of(ram: m.Ram) -> dict[Hashable, Kept]:

@@ -12,7 +12,7 @@ tables again, after many times their size in derivations. Facts that have probab
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,20 +27,21 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, OR, TRUE
 from derivable.core.graph import offsets_of
 from derivable.core.progress import Deadline
-from derivable.datalog.exact.evidence import Conditioned
-from derivable.datalog.exact.exact import Compiled
+from derivable.datalog.exact.evidence import impossible
+from derivable.datalog.exact.exact import absences, posteriors_of
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.ram.nodes import Ram, Store
 from derivable.datalog.rules.nodes import Atom, Clause, Evidence
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.scalars.nodes import Var
 from derivable.datalog.tables.storage import Table
+from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import word_of
 
 
 def network_run(
     ram: Ram, facts: FactStore, outputs: Sequence[str], items: tuple[Evidence, ...], watch: Watch
-) -> tuple[dict[str, Table], Compiled | Conditioned] | None:
+) -> tuple[dict[str, Table], NetworkCircuit] | None:
     """The rows of the outputs, and the circuit of their probabilities given the items; None of no network, or of one
     that is too wide."""
     shape = Shape.of(ram, [*outputs, *(item.relation for item in items)]) if facts.random.probabilities else None
@@ -48,7 +49,7 @@ def network_run(
         return None
     try:
         network = Network(ram, facts, shape, watch)
-        circuit = network.compiled(outputs, items, watch)
+        circuit = network.compiled(outputs, unseen(items, outputs), watch)
     except (NoNetwork, TooLarge):
         return None
     tables: dict[str, Table] = {}
@@ -56,11 +57,76 @@ def network_run(
         node, types = network.nodes[name], ram.relations[name].types
         tables[name] = Table(name, types)
         tables[name].insert(node.columns, node.num_rows)
-    roots = np.arange(sum(table.size for table in tables.values()))
+    nodes = {name: network.nodes[name] for name in outputs}
     is_exclusive = facts.random.group_of() >= 0
-    if items:
-        return tables, Conditioned(circuit, roots, is_exclusive, items)
-    return tables, Compiled(circuit, roots, is_exclusive)
+    return tables, NetworkCircuit(circuit, is_exclusive, ram, nodes, facts.symbols, items)
+
+
+def unseen(items: Sequence[Evidence], outputs: Container[str]) -> tuple[Evidence, ...]:
+    """The items that are about no output: they decide on the circuit."""
+    return tuple(item for item in items if item.relation not in outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkCircuit:
+    """The circuit of a network, and what was observed.
+
+    Its variables are the random facts, an indicator of each item that is about no output, and one of each row of the
+    outputs. An observation is the weights of an indicator: (1, 0) for a row that holds, (0, 1) for one that does not.
+    So other observations of outputs are other weights of the same circuit.
+
+    is_exclusive  [random fact] whether it is one of a choice, whose negative literal has weight one
+    nodes         output -> its node
+    items         the evidence
+    """
+
+    circuit: Circuit
+    is_exclusive: np.ndarray
+    ram: Ram
+    nodes: Mapping[str, NetworkNode]
+    symbols: SymbolTable
+    items: tuple[Evidence, ...]
+
+    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+        """As `Conditioned.shown`; the logarithm of the probability of no evidence is 0.0."""
+        weights, negative = self._weights(given, self.items)
+        count = sum(node.num_rows for node in self.nodes.values())
+        posteriors, possible, log_evidence = posteriors_of(self.circuit, weights, negative, count)
+        if log_evidence == -np.inf or not self._has_rows(self.items):
+            numbers = range(len(self.items))
+            first = next(n for n in numbers if not self._is_possible(given, self.items[: n + 1]))
+            item = self.items[first]
+            raise impossible(item, self._is_possible(given, [item]))
+        # A row that was observed not to hold has a derivative too.
+        may_hold = weights[len(weights) - count :] > 0.0
+        return posteriors * may_hold, possible & may_hold, log_evidence if self.items else 0.0
+
+    def _has_rows(self, items: Sequence[Evidence]) -> bool:
+        """Whether there is a row for each item of an output that is to hold."""
+        return all(self._row(item) >= 0 for item in items if item.is_true and item.relation in self.nodes)
+
+    def _is_possible(self, given: Sequence[float], items: Sequence[Evidence]) -> bool:
+        weights, negative = self._weights(given, items)
+        return self._has_rows(items) and bool(self.circuit.evaluate(weights > 0.0, negative > 0.0, "boolean")[0])
+
+    def _weights(self, given: Sequence[float], items: Sequence[Evidence]) -> tuple[np.ndarray, np.ndarray]:
+        """The weights [variable] of both literals where some of the items were observed."""
+        facts = np.asarray(given, np.float64)
+        ones = np.ones(self.circuit.num_variables - len(facts))
+        pair = np.append(absences(facts, self.is_exclusive), ones), np.append(facts, ones)
+        starts, start = {}, len(facts) + len(unseen(self.items, self.nodes))
+        for name, node in self.nodes.items():
+            starts[name] = start
+            start += node.num_rows
+        place = {item: len(facts) + n for n, item in enumerate(unseen(self.items, self.nodes))}
+        for item in items:
+            row = self._row(item) if item.relation in self.nodes else 0
+            if row >= 0:
+                pair[not item.is_true][place.get(item, starts.get(item.relation, 0) + row)] = 0.0
+        return pair[1], pair[0]
+
+    def _row(self, item: Evidence) -> int:
+        return self.nodes[item.relation].row(item, self.ram, self.symbols)
 
 
 class NoNetwork(Exception):
@@ -142,6 +208,13 @@ class NetworkNode:
     @property
     def size(self) -> int:
         return self.num_rows + self.has_none
+
+    def row(self, item: Evidence, ram: Ram, symbols: SymbolTable) -> int:
+        """The row that an item is about, -1 if there is none."""
+        same = np.ones(self.num_rows, bool)
+        for value, t, words in zip(item.row, ram.relations[item.relation].types, self.columns):
+            same &= words == word_of(value, t, symbols)
+        return int(np.argmax(same)) if same.any() else -1
 
 
 class Network:
@@ -275,7 +348,8 @@ class Network:
         first, constant = len(self.is_possible) + 1, list[int]()
         for indicator, item in enumerate(items, first):
             holds, fails = builder.literal(indicator), builder.literal(-indicator)
-            node, row = self.nodes[item.relation], self._row(item)
+            node = self.nodes[item.relation]
+            row = node.row(item, self.ram, self.facts.symbols)
             if row < 0:
                 constant.append(fails)
                 continue
@@ -294,14 +368,6 @@ class Network:
         row = ("elimination", cost_of(order), f"taken: {circuit.num_nodes:,} nodes")
         what = f"elimination, a network of {len(self.nodes):,} relations before grounding"
         return replace(circuit, compilation=Compilation(what, (row,)))
-
-    def _row(self, item: Evidence) -> int:
-        """The row of a node that an item is about, -1 if it has none."""
-        node, types = self.nodes[item.relation], self.ram.relations[item.relation].types
-        same = np.ones(node.num_rows, bool)
-        for value, t, words in zip(item.row, types, node.columns):
-            same &= words == word_of(value, t, self.facts.symbols)
-        return int(np.flatnonzero(same)[0]) if same.any() else -1
 
 
 def _matched(
