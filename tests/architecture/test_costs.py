@@ -62,7 +62,7 @@ LAYOUT = {
     "run/orders.py": {"LEAST_WORD"},
     "run/queries.py": {"MOST_CHAINED"},
     "shortcuts/bit_kernels.py": {"WORD"},
-    "shortcuts/bit_rows.py": {"MOST_ROWS"},
+    "shortcuts/bit_rows.py": {"INCLUDED", "MOST_ROWS"},
     "shortcuts/condensed.py": {"UNIT_BITS"},
     "shortcuts/emit_best.py": {"EXACT"},
     "tables/packing.py": {"WORD_BITS"},
@@ -132,7 +132,7 @@ LAYOUT = {
     "foreign/predicate.py": {"LOOKS", "MOST"},
 }
 # Of `Policy`: who adds one takes one away, or says why not.
-MOST_NUMBERS = 39
+MOST_NUMBERS = 32
 
 
 def numbers_of(text: str) -> set[str]:

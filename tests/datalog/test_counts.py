@@ -83,7 +83,7 @@ def test_cycles_are_counted_by_elimination(body, meaning, moved, used, costs):
     matrix = np.zeros((300, 300), np.int64)
     matrix[tuple(pairs.T)] = 1
     wanted = meaning(matrix)
-    costs(few_rows=0, many_rows=0, small_facts=0)
+    costs(few_rows=0, many_rows=0, has_small_runs=False)
     names = sorted(set(re.findall(r"(\w)[,)]", body)))
     texts = [
         f"type e(i64, i64)\nrel r({head}n) = n := count({', '.join(counted)}: {body})\nquery r"
@@ -97,7 +97,7 @@ def test_cycles_are_counted_by_elimination(body, meaning, moved, used, costs):
 
 def test_groups_of_two_columns_are_counted_where_they_are_bound(used, costs):
     pairs = edges_of_hubs()
-    costs(few_rows=0, many_rows=0, small_facts=0)
+    costs(few_rows=0, many_rows=0, has_small_runs=False)
     text = """type e(i64, i64)
         rel r(a, b, n) = n := count(c, d: e(a, b), e(b, c), e(c, d))
         query r"""
@@ -112,7 +112,7 @@ def test_groups_of_two_columns_are_counted_where_they_are_bound(used, costs):
 
 
 def test_groups_without_rows_have_the_number_zero(costs):
-    costs(few_rows=0, many_rows=0, small_facts=0)
+    costs(few_rows=0, many_rows=0, has_small_runs=False)
     pairs = edges_of_hubs()
     text = """type e(i64, i64), group(i64)
         rel r(a, n) = n := count(b, c: e(a, b), e(b, c) where a: group(a))

@@ -152,7 +152,7 @@ def test_pieces_find_what_rounds_find_and_no_row_is_in_two(text, edges, piece, a
         (wanted,) = map(set, database.values())
         candidates = [rule.candidates for rule in database.profile.rules]
     # They come back on the way, for orders of joins and for a look at rows of bits, which do not pay.
-    looks = under(far_off=again, few_pairs=few_pairs, pair_ns=0.0, piece_rows=piece)
+    looks = under(far_off=again, few_pairs=few_pairs, pairs_a_word=np.inf, piece_rows=piece)
     with settings_of(0, 1), looks:
         database = dv.Program(text).run({"edge": edges}, "unit", keep=True)
         (tuples,) = map(set, database.values())

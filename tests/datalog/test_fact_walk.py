@@ -65,7 +65,7 @@ FORMS = {
 @pytest.mark.parametrize("target", ["u32", "String"])
 def test_facts_pass_each_module_once(form, target, costs):
     # A second small run is one call, which writes facts elsewhere.
-    costs(small_facts=0)
+    costs(has_small_runs=False)
     facts = FORMS[form]()
     if target == "String":
         if form not in ("tuples", "frame"):

@@ -138,7 +138,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
         # Most rounds are large ones.
         costs["many"] = 2
     if not is_whole:
-        costs["small_facts"] = 0
+        costs["has_small_runs"] = False
     if not compiled:
         costs["kernels"] = Interpreted()
     try:
@@ -152,7 +152,7 @@ def settings_of(few, set_rows, room=3, compiled=False, num_threads=1, is_whole=F
 @contextmanager
 def by_bits():
     """Recursions that can end in rows of bits do so in their first round."""
-    with under(few_pairs=0, bytes_a_pair=NEVER, word_ns=-1.0, included_ns=-1.0):
+    with under(few_pairs=0, bytes_a_pair=NEVER, pairs_a_word=-1.0):
         yield
 
 

@@ -57,7 +57,7 @@ def runs(text, provenance, monkeypatch):
         monkeypatch.setattr(llvm_code, name, {})
     rows = np.random.default_rng(5).integers(0, 40, (150, 2)).astype(np.int32)
     facts = rows if provenance == "unit" else [*zip(np.linspace(0.1, 0.9, len(rows)), map(tuple, rows.tolist()))]
-    with under(kernels=(kernels := Counting()), few_rows=0, many_rows=0, small_facts=0):
+    with under(kernels=(kernels := Counting()), few_rows=0, many_rows=0, has_small_runs=False):
         relations = dv.Program(text).run(facts={"e": facts}, provenance=provenance)
         return {name: sorted(map(repr, relations[name])) for name in relations}, kernels
 

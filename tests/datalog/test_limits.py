@@ -329,7 +329,7 @@ def test_time_limit_is_kept(work):
 )
 def test_a_run_leaves_no_cycle_that_would_keep_its_tables(text, provenance, costs):
     program = dv.Program(text)
-    costs(small_facts=0)
+    costs(has_small_runs=False)
 
     def executors():
         return {id(thing) for thing in gc.get_objects() if type(thing) is Executor}

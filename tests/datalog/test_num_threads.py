@@ -156,7 +156,7 @@ CASES = [(form, name) for form in FORMS for name in sorted(NAMES) if form != "ro
 @pytest.mark.parametrize(("form", "provenance"), CASES)
 def test_every_provenance_and_form_of_storage_on_each_number_of_threads(form, provenance, costs):
     if form == "rows of bits":
-        costs(few_pairs=0, word_ns=-1.0, included_ns=-1.0)
+        costs(few_pairs=0, pairs_a_word=-1.0)
     elif provenance in UNTAGGED:
         costs(shortcuts=tuple(one for one in SHORTCUTS if one.name != "rows of bits"))
     text, value = FORMS[form]

@@ -28,7 +28,7 @@ CONDITIONS = [
 HEADS = ["{} + 2 * {}", "{} % 4 + {}", "{} - {}"]
 # Rows of a join, and steps of SQLite's machine, from which a rule is left out.
 MOST, STEPS = 30_000, 3_000_000
-KERNELS = {"few_rows": 0, "many_rows": 0, "small_facts": 0}
+KERNELS = {"few_rows": 0, "many_rows": 0, "has_small_runs": False}
 
 
 @dataclass

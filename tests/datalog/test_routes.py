@@ -26,10 +26,10 @@ PROGRAMS = sources(rule=RichRule)
 
 
 @contextlib.contextmanager
-def planned(few_atoms):
-    """Every body is planned, whatever that costs, by trying all orders of up to so many atoms, and cut in two in a
+def planned(few_orders):
+    """Every body is planned, whatever that costs, by trying all orders where there are no more, and cut in two in a
     recursion."""
-    with under(**ALWAYS, ordered_atoms=few_atoms, most_at_once=0):
+    with under(**ALWAYS, most_plans=few_orders, most_at_once=0):
         yield
 
 
@@ -79,8 +79,8 @@ def check_routes(source, facts, data):
         # What a run leaves behind is cleared by the next one.
         for given, meant in ((facts, wanted), ({}, model_of(program.syntax, {}, names)), (facts, wanted)):
             assert_model(program.run(given), meant, names)
-    for few_atoms in (0, 6):
-        with planned(few_atoms), settings_of(0, set_rows, room) if few_atoms else contextlib.nullcontext():
+    for few_orders in (0, 720):
+        with planned(few_orders), settings_of(0, set_rows, room) if few_orders else contextlib.nullcontext():
             assert_model(dv.Program(source.text()).run(facts), wanted, names)
 
 

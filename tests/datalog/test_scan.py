@@ -54,7 +54,7 @@ def test_rows_and_matches_are_found_with_and_without_passes(data):
         # It is read as a whole.
         limit, stamps = len(rows), np.zeros(0, np.int32)
     numbers = {one: number for number, one in enumerate(rows)}
-    with under(few=data.draw(st.sampled_from([0, 1 << 60])), rows_a_pass=0, cache_rows=7, most_passes=3):
+    with under(few=data.draw(st.sampled_from([0, 1 << 60])), rows_a_pass=0, cache_rows=7, far_off=3):
         for _ in range(4):
             ids = table.find(columns_of(probes, width), len(probes)).tolist()
             # Sets by prefix know no numbers.
@@ -82,12 +82,12 @@ def test_a_table_is_not_gone_through_for_ever(costs):
     # In the order of the first column.
     table.insert([np.arange(5000), np.arange(5000)[::-1]], 5000)
     key = np.array([[17], [6000]])
-    for count in range(2 * policy().most_passes):
+    for count in range(2 * policy().far_off):
         pairs = [np.stack(pair).tolist() for pair in table.matches((1,), True, key, 5000)]
         assert pairs == [[[0], [4982]]]
-        assert list(table.indexes) == [(1,)] * (count >= policy().most_passes)
+        assert list(table.indexes) == [(1,)] * (count >= policy().far_off)
     # What is in order needs neither a set nor an index.
-    for _ in range(2 * policy().most_passes):
+    for _ in range(2 * policy().far_off):
         assert table.find([np.array([17, 18]), np.array([4982, 4980])], 2).tolist() == [17, -1]
         assert [np.stack(pair).tolist() for pair in table.matches((0,), True, key, 5000)] == [[[0], [17]]]
     assert table.row_set.is_stale
@@ -143,7 +143,7 @@ def test_words_of_any_layout_are_filtered(costs, layout):
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("offset", [0, -(1 << 40)])
 def test_blocks_without_what_is_looked_for_are_not_read(costs, calls_of, width, offset):
-    costs(few=0, rows_a_pass=0, most_passes=1 << 30)
+    costs(few=0, rows_a_pass=0, far_off=1 << 30)
     rng = np.random.default_rng(width)
     read = calls_of(scan.kernels, "filter_words", lambda words, step, blocks, *_: blocks.tolist())
     table = Table("r", [I64] * width)

@@ -115,15 +115,15 @@ class WholeProgram:
         else:
             # In another order rows would come in another order too, and so they do where a recursion has sets of them.
             is_sized = any(map(any, sized))
-            most_rows = policy().planned_rows if is_sized else most_rows
+            most_rows = policy().small_round if is_sized else most_rows
             is_small = [is_sized or name not in ram.relations or name in in_recursion for name in machine.names]
             self.most_of_table = [min(policy().set_rows if small else policy().chunk, most_rows) for small in is_small]
-        self.most_facts = self.facts_left = policy().small_facts + policy().call_rows * count
+        self.most_facts = self.facts_left = policy().few + policy().call_rows * count
         self.most_candidates = policy().chunk + policy().small_round * count
         self.fresh = np.zeros_like(machine.control)
         self.fresh[[w.ONLY_TABLE, w.STRATUM]] = -1
         self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
-        self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - policy().planned_rows
+        self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - policy().small_round
         self.fresh[w.TIMES] = policy().far_off
         self.constants: list[tuple[int, Const]] = []
         self.number_of_strata = self.first_other = len(ram.strata)

@@ -35,6 +35,9 @@ class Policy:
     device: Callable[[Any], Any] | None = None
     # Whether joins are rewritten so that they look at rows within bounds, and by keys that are computed.
     narrows_joins: bool = True
+    # Whether a run of few facts, `few` and `call_rows` for each of its rules, is one call of the driver (097,
+    # `benchmarks/front_doors.py`).
+    has_small_runs: bool = True
 
     # Kernels (054, 073): loading one that is on disk pays from few rows on that a store has seen, compiling one, which
     # takes 20 to 100 ms, from many; as many are compiled in one call for small runs.
@@ -42,7 +45,7 @@ class Policy:
     many_rows: int = 1 << 14
     few_kernels: int = 8
     # A look at a store that finds nothing costs as much as these rows over columns, a call of its kernel from Python as
-    # much as the rows of a small round.
+    # much as the rows of a small round, from which an order of joins is chosen (058).
     call_rows: int = 1 << 4
     small_round: int = 1 << 8
 
@@ -64,37 +67,29 @@ class Policy:
     most_at_once: int = 1 << 22
     # Rows that are worth a thread (001).
     shared_rows: int = 1 << 17
-    # Plans, or combinations of relations with news, that are remembered.
+    # Orders of joins that are compared, plans, or combinations of relations with news, that are remembered.
     most_plans: int = 1 << 12
     # Rows of a recursion that become recent at once, the last ones first.
     piece_rows: int = 1 << 12
 
     # Tables: from which one has sets by prefix, or a layer when it is finished (051), and its candidates are sorted.
     set_rows: int = 1 << 12
-    # Rows below a layer for each of it, and rows of a table for each that a pass over it looks for; passes by which few
-    # keys are looked for before an index is made, and how many times as much a set costs; the part of a stratum up to
-    # which its rows are removed one by one: one takes 400 to 600 ns, one that is computed again 17 to 100
-    # (`benchmarks/removal.py`).
+    # Rows below a layer for each of it, and passes that a set costs; rows of a table for each that a pass looks for;
+    # the part of a stratum up to which its rows are removed one by one: one takes 400 to 600 ns, one that is computed
+    # again 17 to 100 (`benchmarks/removal.py`).
     layer_times: int = 4
     rows_a_pass: int = 1 << 6
-    most_passes: int = 1 << 5
-    set_times: int = 8
     recomputed_part: float = 0.06
 
-    # Joins (058): rows of all atoms from which an order is chosen; nanoseconds to estimate one more atom of an order;
-    # the part of the cost as written that another way may have; atoms up to which all orders are compared.
-    planned_rows: int = 1 << 9
+    # Joins (058): nanoseconds to estimate one more atom of an order; the part of the cost as written that another way
+    # may have.
     plan_ns: float = 80_000.0
     clearly: float = 0.7
-    ordered_atoms: int = 6
     # Nanoseconds of a search for a key or a bound in an ordered index.
     search_ns: float = 60.0
-    # How many times what was expected something may be before it is planned again or given up.
+    # How many times what was expected something may be before it is planned again or given up, such as to look for few
+    # keys by passes over a table, before it gets an index (`benchmarks/removal.py`).
     far_off: int = 1 << 4
-
-    # Facts of a run, besides `call_rows` for each of its rules, up to which it is one call, 0 for never (097,
-    # `benchmarks/front_doors.py`).
-    small_facts: int = 1 << 10
 
     # Words of bits that lists of values may have for each row of the table, and for each if they are not more than so
     # many in all.
@@ -113,12 +108,10 @@ class Policy:
     # Ordered tags (081): levels that the rows that wait are split into.
     levels: int = 1 << 8
 
-    # Rows of bits (087): pairs from which they are considered; nanoseconds of a pair round by round, of a word that is
-    # made and read, and of one that goes into another row.
-    few_pairs: int = 1 << 16
-    pair_ns: float = 15.0
-    word_ns: float = 12.0
-    included_ns: float = 0.5
+    # Rows of bits (087): pairs from which they are considered, and pairs that are found round by round in the time in
+    # which a word of them is made and read.
+    few_pairs: int = 1 << 12
+    pairs_a_word: float = 1.0
     # Bytes that an array over all values may always take, and those for each pair to come; and bytes of facts that an
     # engine sends to all of its partitions: messages of Spark Connect have at most twice as many (109).
     small_bytes: int = 1 << 26

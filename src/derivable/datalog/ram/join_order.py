@@ -84,7 +84,7 @@ def planned(
     if not relations:
         return instructions
     sizes = [known.rows(name) for name in relations]
-    if sum(sizes) < policy().planned_rows:
+    if sum(sizes) < policy().small_round:
         return instructions
     classes = (*key, stops_at_first, may_part, *map(size_class, sizes))
     ordered = ram.plans.get(classes)
@@ -118,7 +118,7 @@ def _planned(instruction: m.Instruction, estimator: Estimator) -> m.Instruction:
         return instruction
     clause, known = origin.clause, estimator.known
     rows = sum(known.rows(literal.relation) for literal in clause.body if isinstance(literal, Atom))
-    if rows < policy().planned_rows:
+    if rows < policy().small_round:
         return instruction
     as_written = estimator.cost(instruction)
     if as_written < policy().plan_ns * len(atoms):
@@ -195,7 +195,7 @@ class _Search:
         if self.origin.driver is not None:
             first = self.with_atom(first, self.origin.driver)
         looks = len(atoms) << (len(atoms) - 1)
-        is_small = len(atoms) <= policy().ordered_atoms and looks * policy().plan_ns <= worth
+        is_small = math.factorial(len(atoms)) <= policy().most_plans and looks * policy().plan_ns <= worth
         order = self.of_all(first, atoms) if is_small else self.greedy(first, atoms)
         return order and self.finished(order)
 

@@ -119,7 +119,8 @@ def _least(origin: m.Origin) -> float:
 def _orders(origin: m.Origin, worth: float) -> Iterator[m.Store]:
     """The stores of a clause with its atoms in every order, if to estimate them costs less than so many nanoseconds."""
     atoms = _atoms(origin)
-    if len(atoms) > policy().ordered_atoms or factorial(len(atoms)) * len(atoms) * policy().plan_ns > worth:
+    orders = factorial(len(atoms))
+    if orders > policy().most_plans or orders * len(atoms) * policy().plan_ns > worth:
         return
     for order in permutations(atoms):
         ordering = Ordering(origin.clause.body)

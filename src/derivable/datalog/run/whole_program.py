@@ -59,7 +59,9 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
     None if it is no small run, or not one of many, or has tags of no fixed width.
     """
     form = algebra.form if isinstance(algebra, ColumnTags) else None
-    if not policy().small_facts or (form is None and (not isinstance(algebra, Untagged) or facts.random.probabilities)):
+    if not policy().has_small_runs or (
+        form is None and (not isinstance(algebra, Untagged) or facts.random.probabilities)
+    ):
         return None
     key, limits = (_KEY, form), watch.limits
     small = ram.plans.get(key)
@@ -106,7 +108,7 @@ def has_many_facts(strata: Sequence[m.Stratum], facts: FactStore) -> bool:
     """Whether strata have more facts than a small run."""
     names = {name for stratum in strata for name in stratum.relations}
     count = sum(len(facts.relations[name]) for name in names & facts.relations.keys())
-    return count > policy().small_facts + policy().call_rows * _number_of_stores(strata)
+    return count > policy().few + policy().call_rows * _number_of_stores(strata)
 
 
 def _number_of_stores(strata: Sequence[m.Stratum]) -> int:

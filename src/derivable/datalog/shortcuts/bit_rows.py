@@ -30,6 +30,8 @@ from derivable.device.cpu.memory import empty, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 
 MOST_ROWS = 1 << 31
+# Words that go into those of another row in the time in which one is made and read.
+INCLUDED = 32
 
 
 class Side:
@@ -167,7 +169,7 @@ class BitRows(Shortcut):
         if limits.memory_limit is not None and 2 * needed > limits.memory_limit:
             return False
         included = sum((len(c.links) + c.rows) * self.width_of(s) for c, s in zip(self.condensed, self.systems))
-        return policy().pair_ns * (expected - self.pairs) > policy().word_ns * words + policy().included_ns * included
+        return expected - self.pairs > policy().pairs_a_word * (words + included / INCLUDED)
 
     @property
     def is_upright(self) -> bool:

@@ -34,7 +34,7 @@ def pays(table: Table, key_columns: Sequence[int], count: int) -> bool:
     if table.size - _ordered(table, key_columns) <= policy().few:
         return True
     table.row_set.passes += 1
-    return table.row_set.passes <= policy().most_passes
+    return table.row_set.passes <= policy().far_off
 
 
 def different(words: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ def among(
     """
     if not few.size:
         return empty(0, np.int64), empty(0, np.int64)
-    if count > policy().few and columns and few.size * policy().rows_a_pass <= policy().set_times * count:
+    if count > policy().few and columns and few.size * policy().rows_a_pass <= policy().layer_times * count:
         words = [different(few.column(c)) for c in range(len(columns))]
         column = max(range(len(columns)), key=lambda c: len(words[c]))
         positions = _filtered(columns[column], count, words[column], blocks)

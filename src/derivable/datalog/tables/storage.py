@@ -449,7 +449,7 @@ class Table:
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: any if present)."""
-        if self.row_set.is_stale and scan.pays(self, range(self.width), count // policy().set_times):
+        if self.row_set.is_stale and scan.pays(self, range(self.width), count // policy().layer_times):
             ids, probes = full(count, -1, np.int64), self.rows_of(columns, count)
             for left, rows in scan.matches(
                 self, self._of_probes(range(self.width)), range(self.width), probes, self.size
