@@ -101,8 +101,10 @@ class Emitter:
 
     def column(self, name: str, dtype: str) -> n.Array:
         """An array to write to: these come behind all other parameters, wherever they are needed first."""
-        self.columns.append(self.k.array(name, dtype))
-        return self.k.parameters.pop()
+        made = self.k.array(name, dtype)
+        self.k.parameters.pop()
+        self.columns.append(made)
+        return made
 
     def value(self, term: Expr) -> Expr:
         return substitute([term], self.values)[0]

@@ -170,11 +170,9 @@ class InsertEmitter(emit.Emitter):
             with k.when(self.x < 0):
                 row_sets.number_prefix(k, p, self.state, self.row, self.x, self.leave_with_row)
                 k.set(self.slots, (0, 0))
-            is_out = (y < 0) | (y >= p.domain)
-        else:
-            is_out = (y < 0) | (y >= p.domain)
-            if form.width == 2:
-                is_out = is_out | ~self.is_reached
+        is_out = (y < 0) | (y >= p.domain)
+        if form.width == 2:
+            is_out = is_out | ~self.is_reached
         with k.when(is_out):
             self.leave_with_row(row_sets.OUT_OF_REACH)
         return row_sets.enter_last(

@@ -133,6 +133,11 @@ class BoundPlan:
     words: list[int]
     reads: dict[int, tuple[Table, Index | None]]
 
+    def update_indexes(self) -> None:
+        for _, index in self.reads.values():
+            if index is not None:
+                index.update()
+
 
 def layout_of(table: Table) -> kernel_steps.Layout:
     """The layout of a table whose set is queried."""

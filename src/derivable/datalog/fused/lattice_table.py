@@ -95,10 +95,14 @@ class LatticeTable(Table):
 
     def all_waiting(self) -> np.ndarray:
         """The rows of `found` that are better than when they were propagated; they wait no more."""
-        parts = [self.listed[: self.number], np.arange(self.old, self.found.size)]
-        rows = np.concatenate([*parts, *([self.frontier.all_rows()] if self.frontier is not None else [])])
+        waiting = [] if self.frontier is None else [self.frontier.all_rows()]
+        return np.unique(np.concatenate([self.better_rows(), *waiting]))
+
+    def better_rows(self) -> np.ndarray:
+        """The rows of `found` that have got better since this was asked last, or are new."""
+        rows = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         self.number, self.old = 0, self.found.size
-        return np.unique(rows)
+        return rows
 
     def wait(self, rows: np.ndarray) -> None:
         """Rows of `found` that are better than when they were propagated: all there are."""
@@ -107,11 +111,11 @@ class LatticeTable(Table):
         self.number, self.old = len(rows), self.found.size
 
     def take_news(self) -> int:
-        rows: slice | np.ndarray = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
+        rows: slice | np.ndarray = self.better_rows()
         if self.frontier is not None:
             rows = self.frontier.to_propagate(rows)
         assert isinstance(rows, np.ndarray)
-        self.number, self.old, self.stamp = 0, self.found.size, self.stamp + 1
+        self.stamp += 1
         self.row_set.gathered, count = 0, len(rows)
         if not self.keeps_log:
             self.size = 0

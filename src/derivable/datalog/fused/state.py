@@ -10,7 +10,7 @@ import numpy as np
 from derivable.core.progress import Deadline
 from derivable.datalog.facts.coins import Coins
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.estimate import Estimate, Estimator
+from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.scalars.nodes import Const, Var
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import RandomFacts
@@ -78,10 +78,6 @@ class State:
     def estimator(self) -> Estimator | None:
         """What estimates the rows of queries over these tables; None where nothing is known of them."""
         return None
-
-    def estimates(self, store: m.Store) -> list[Estimate]:
-        """What is expected of the operators of a store; none where nothing is known of its relations."""
-        return []
 
     def rows_of(self, scan: m.Scan) -> slice | np.ndarray:
         """The rows of a driver: a slice of the log, or row numbers."""

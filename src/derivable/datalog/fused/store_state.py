@@ -132,8 +132,8 @@ class StoreState:
         key = "expected", id(self.store), *(size_class(table.size) for table in self.tables)
         owner, rows = self.state.plans.get(key, (None, 0))
         if owner is not self.store:
-            estimates = self.state.estimates(self.store)
-            rows = int(max((estimate.rows for estimate in estimates), default=0))
+            estimator = self.state.estimator()
+            rows = 0 if estimator is None else int(max(one.rows for one in estimator.store(self.store)))
             self.state.plans[key] = self.store, rows
         return rows
 
@@ -183,21 +183,15 @@ class StoreState:
             assert self.bound_plan is not None
             self.kernel = emit.compiled(emit.Emitter, self.bound_plan.plan)
 
-    def begin(self) -> None:
-        """Bring indexes up to date."""
-        assert self.bound_plan is not None
-        for _, index in self.bound_plan.reads.values():
-            if index is not None:
-                index.update()
-
     def run(self, keep: bool) -> Iterator[tuple[list, int, Any]]:
         """Columns, count and tags of the rows that the kernel writes, some thousands at a time.
 
         keep  whether the caller keeps the columns: else they are written again
         """
         assert self.kernel is not None
+        assert self.bound_plan is not None
         columns = [] if keep or self.kernel.columns != self.kinds else self.columns
-        self.begin()
+        self.bound_plan.update_indexes()
         for found in self._parts(columns, keep):
             self.state.deadline.remaining()
             self.candidates += found[1]
@@ -207,7 +201,7 @@ class StoreState:
             self.kinds, self.columns = self.kernel.columns, columns
 
     def _parts(self, columns: list[np.ndarray], keep: bool) -> Iterator[tuple[list, int, Any]]:
-        """The same after `begin`, also without rows.
+        """The same once indexes are up to date, also without rows.
 
         columns  to write to, or an empty list that gets some
         """
@@ -258,7 +252,7 @@ class StoreState:
         """
         bound_plan = self.bound_plan
         assert bound_plan is not None
-        self.begin()
+        bound_plan.update_indexes()
         counts_only = not kernel.columns
         i, end = self.driven()
         arguments = arguments_of(self.state, bound_plan, kernel)

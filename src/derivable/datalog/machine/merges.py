@@ -11,8 +11,10 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.core.lazy import later
 from derivable.datalog.machine import words as w
 from derivable.datalog.policy.costs import policy
+from derivable.datalog.ram import nodes as m
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import parts_of
+from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.device.cpu.memory import empty, longer
 from derivable.device.cpu.pages import zero_pages
 
@@ -145,6 +147,23 @@ class Merge:
 
     def end_run(self, is_whole: bool) -> None:
         """End a run, which may have been left in its middle."""
+
+
+def merge_of(executor: Any, stores: Sequence[m.Store] | None = None) -> Merge:
+    """What the tags of a run are to a machine.
+
+    stores  those of a machine whose memory is used again; None for one stratum of one run, whose tags are no proofs
+    """
+    algebra, ram, room = executor.algebra, executor.ram, 0 if stores is None else policy().first_rows
+    certain = frozenset(name for name, relation in ram.relations.items() if relation.is_certain)
+    if isinstance(algebra, SemiringTags):
+        return Sums(algebra.typed, certain, stores is not None, room)
+    if stores is None or isinstance(algebra, Untagged):
+        return Merge(room)
+    counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in stores]
+    in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
+    with_news = {name for name in in_recursion - certain if executor.tables[name].stamps is None}
+    return Proofs(max(2, *counts, 0), certain, with_news, room)
 
 
 class Sums(Merge):

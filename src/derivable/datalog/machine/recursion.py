@@ -18,23 +18,14 @@ from derivable.core.lazy import later
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ROUTE, Handlers, Machine
-from derivable.datalog.machine.merges import ENDLESS, Merge, Sums
+from derivable.datalog.machine.merges import ENDLESS, merge_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.tags.tags import SemiringTags
 
 if TYPE_CHECKING:
     from derivable.datalog.fused import emit_insert
 else:
     emit_insert = later("derivable.datalog.fused.emit_insert")
-
-
-def merge_of(executor: Any) -> Merge:
-    """What the tags of a run are to the machine of one of its strata."""
-    if not isinstance(executor.algebra, SemiringTags):
-        return Merge()
-    certain = frozenset(name for name, relation in executor.ram.relations.items() if relation.is_certain)
-    return Sums(executor.algebra.typed, certain, is_ordered=False)
 
 
 class Recursion:
@@ -84,7 +75,8 @@ class Recursion:
         self.began, self.first_round, self.ended = perf_counter(), self.executor.watch.round - 1, 1
         if stamp is not None:
             machine.memory[[w.NEXT_ROUND, w.BOUND]] = stamp, stamp - 2
-        self.begin()
+        machine.begin()
+        machine.memory[w.LEFT], self.sizes = policy().look_rows, self.sizes_now()
         control[w.ROUND] = control[w.UNTIL] = 1
         machine.activity[:, 0] = machine.memory[machine.bases + w.STOP] > machine.memory[machine.bases + w.START]
         machine.activity[:, 1] = 0
@@ -111,10 +103,6 @@ class Recursion:
     def stamp(self) -> int:
         """The round in which rows with tags that the last round found become recent."""
         return int(self.machine.memory[w.NEXT_ROUND])
-
-    def begin(self) -> None:
-        self.machine.begin()
-        self.machine.memory[w.LEFT], self.sizes = policy().look_rows, self.sizes_now()
 
     def limits(self, most: float) -> tuple[int, int]:
         """(rounds that may end, rows that they may find)"""

@@ -22,7 +22,7 @@ from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form
 from derivable.datalog.machine.machine import Machine, are_compiled
-from derivable.datalog.machine.merges import ENDLESS, Merge, Proofs, Sums
+from derivable.datalog.machine.merges import ENDLESS, Proofs, merge_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
@@ -32,7 +32,6 @@ from derivable.datalog.scalars.nodes import Const
 from derivable.datalog.tables.index import Index
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tables.tag_columns import column_of, parts_of
-from derivable.datalog.tags.tags import SemiringTags, Untagged
 from derivable.datalog.values.values import word_of
 
 if TYPE_CHECKING:
@@ -43,20 +42,6 @@ else:
 # The families of values that are numbered as they come.
 NUMBERED = "text", "duration", "tensor"
 Row = tuple[Const, ...]
-
-
-def merge_of(executor: Any, stores: Sequence[m.Store]) -> Merge:
-    """What tags are to a machine whose memory is used again."""
-    algebra, ram = executor.algebra, executor.ram
-    if isinstance(algebra, Untagged):
-        return Merge(policy().first_rows)
-    certain = frozenset(name for name, relation in ram.relations.items() if relation.is_certain)
-    if isinstance(algebra, SemiringTags):
-        return Sums(algebra.typed, certain, True, policy().first_rows)
-    counts = [sum(scan is not None for scan in map(m.scan_of, store.query.operators)) for store in stores]
-    in_recursion = {name for stratum in ram.strata if stratum.loop for name in stratum.relations}
-    with_news = {name for name in in_recursion - certain if executor.tables[name].stamps is None}
-    return Proofs(max(2, *counts, 0), certain, with_news, policy().first_rows)
 
 
 class WholeProgram:

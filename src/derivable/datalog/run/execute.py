@@ -20,8 +20,8 @@ from derivable.datalog.facts.columns import FactColumns, any_random
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.function import ForeignError
 from derivable.datalog.fused.state import Columns
-from derivable.datalog.machine import recursion
 from derivable.datalog.machine.machine import are_compiled
+from derivable.datalog.machine.merges import merge_of
 from derivable.datalog.machine.recursion import Recursion
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
@@ -396,7 +396,7 @@ class Executor(Stores):
             return False
         if any(one.has_waiting_rows for one in pending) or not self.may_drive(self.number, instructions, rows):
             return False
-        merge = recursion.merge_of(self)
+        merge = merge_of(self)
         return are_compiled(kernel for one in pending for kernel in merge.kernels_of(one.table))
 
     def merge(self, pending: Pending, stamp: int) -> int:

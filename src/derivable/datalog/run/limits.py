@@ -206,16 +206,19 @@ class Watch(Deadline):
         limit = self.limits.memory_limit
         if limit is None:
             return None
-        used = policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
-        return max(1, limit - used)
+        return max(1, limit - self.bytes_used)
+
+    @property
+    def bytes_used(self) -> int:
+        """Memory that the run has added to the process, but for what freed arrays have left behind."""
+        return policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
 
     def expect(self, size: int) -> None:
         """Raise OutOfMemory for so many bytes of texts, before they are made, if there is no room for them."""
         if size < policy().look_rows:
             return
         self.check_budget(time.monotonic())
-        limit, left = self.limits.memory_limit, policy().memory.available_bytes()
-        used = policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
+        limit, left, used = self.limits.memory_limit, policy().memory.available_bytes(), self.bytes_used
         if limit is not None and used + size > limit:
             raise self.failure(
                 OutOfMemory,

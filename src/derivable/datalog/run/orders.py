@@ -10,7 +10,7 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
-from derivable.datalog.ram.estimate import Estimate, Estimator
+from derivable.datalog.ram.estimate import Estimator
 from derivable.datalog.ram.join_order import planned
 from derivable.datalog.ram.statistics import Statistics
 from derivable.datalog.run import cuts
@@ -60,11 +60,8 @@ class Orders(Queries):
         return Assumed(self.statistics, self.stratum(number))
 
     def estimator(self) -> Estimator:
+        """What estimates the rows of the stores of the stratum that runs."""
         return Estimator(self.known(self.number), isinstance(self.mode, Untagged))
-
-    def estimates(self, store: m.Store) -> list[Estimate]:
-        """What is expected of the operators of a store of the stratum that runs."""
-        return self.estimator().store(store)
 
     def warn_of_product(self, store: m.Store) -> None:
         """Warn of a store whose rows are expected to take more memory than is left, since a join has no condition."""
@@ -78,7 +75,7 @@ class Orders(Queries):
         if not all(known.is_complete(name) for name in m.relations_read((store,))):
             # Of a recursion nobody knows how many rows it will have.
             return
-        last = self.estimates(store)[-1]
+        last = self.estimator().store(store)[-1]
         values = [
             last.values[term.name][0]
             for term in store.query.terms

@@ -63,21 +63,6 @@ class Queries(State):
             known = self.store_states[id(store)] = StoreState(self, store)
         return known
 
-    def by_columns(self, store_state: StoreState) -> Iterator[Found]:
-        """The rows of a store, batch by batch, over columns alone."""
-        before = self.work
-        yield from self.projected(store_state.store.query, store_state.store.query.steps)
-        store_state.seen += self.work - before + policy().call_rows
-
-    def by_kernel(self, store_state: StoreState, keep: bool) -> Iterator[Found]:
-        """The same by the kernel of a store.
-
-        keep  whether the columns of a batch are needed after the next one is asked for
-        """
-        # A kernel that inserts what it finds would save the call.
-        store_state.seen += policy().call_rows
-        return store_state.run(keep)
-
     def projected(
         self, project: m.Project, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None = None
     ) -> Iterator[Found]:

@@ -16,6 +16,7 @@ from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.fused.state import Columns
 from derivable.datalog.fused.store_state import StoreState
+from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.orders import Orders
@@ -54,7 +55,7 @@ class Stores(Orders):
         if found is None:
             found = self.efforts[id(instruction)] = Effort(instruction, self.number)
             if self.counts is not None and isinstance(instruction, m.Store):
-                found.estimates = [estimate.rows for estimate in self.estimates(instruction)]
+                found.estimates = [estimate.rows for estimate in self.estimator().store(instruction)]
         return found
 
     def credit(self, effort: Effort, rows: int) -> None:
@@ -161,10 +162,14 @@ class Stores(Orders):
         by_kernel = may_compile and store_state.is_ready()
         if effort is not None:
             effort.by(KERNEL if by_kernel else COLUMNS)
-        for batch in self.by_kernel(store_state, keep) if by_kernel else self.by_columns(store_state):
+        before = self.work
+        # A kernel that inserts what it finds would save the call.
+        store_state.seen += policy().call_rows
+        for batch in store_state.run(keep) if by_kernel else self.projected(store.query, store.query.steps):
             if effort is not None:
                 effort.candidates += batch[1]
             yield batch
+        store_state.seen += self.work - before
 
     # With tags
 

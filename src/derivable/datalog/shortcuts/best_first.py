@@ -187,9 +187,7 @@ class Propagation:
     def propagate(self, rows: np.ndarray) -> np.ndarray:
         """Propagate these rows and all that follows from them; returns rows that wait for rounds."""
         assert self.bound_plan is not None
-        for _, index in self.bound_plan.reads.values():
-            if index is not None:
-                index.update()
+        self.bound_plan.update_indexes()
         table = self.table
         sets = table.row_set.prefix_sets
         assert sets is not None
