@@ -402,8 +402,9 @@ class Executor(Stores):
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""
         self.watch.enter(pending.table)
-        added = pending.merge(stamp)
+        pending.merge(stamp)
         self.watch.leave()
+        added, pending.rows = pending.rows, 0
         return added
 
     # Facts

@@ -123,13 +123,7 @@ class Pending:
             effort.rows += rows
             self.rows += rows
 
-    def merge(self, stamp: int) -> int:
-        """The end of round `stamp`: candidates are entered. Returns how many rows are new and no facts."""
-        self._enter(stamp)
-        found, self.rows = self.rows, 0
-        return found
-
-    def _enter(self, stamp: int) -> None:
+    def merge(self, stamp: int) -> None:
         """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
         table, algebra = self.table, self.algebra
         table.row_set.gathered, self.distinct = 0, None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.datalog.kernels import row_sets
+from derivable.datalog.kernels.relations import rehash_rows
 from derivable.datalog.policy.costs import policy
 from derivable.device.cpu.memory import empty, longer, next_length, zeros
 
@@ -55,8 +56,6 @@ class PrefixSets:
         made.base[: len(rows)], made.slots[: len(rows)] = rows * units, -1
         made.state[0] = made.units
         if prefixes is not None:
-            from derivable.datalog.kernels.relations import rehash_rows
-
             made.words[: len(rows)] = prefixes
             made.state[3] = len(rows)
             rehash_rows(made.words, len(rows), made.table)
@@ -161,8 +160,6 @@ class PrefixSets:
             old = getattr(self, name)
             setattr(self, name, longer(old, length, len(old), cleared=True))
         if self.form.has_table:
-            from derivable.datalog.kernels.relations import rehash_rows
-
             self.table = zeros(4 * length, np.uint32)
             rehash_rows(self.words, self.num_prefixes, self.table)
 
