@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -413,11 +413,16 @@ class Rounds:
         infinitely many derivations: their tags are NULL, as are those of whatever follows from them.
         """
         queries, names = self._queries(stratum), stratum.relations
+        scans = [m.scan_of(node) for store in stratum.loop for node in store.query.operators]
+        parts: dict[str, set[m.Part]] = {name: set() for name in names}
+        for scan in scans:
+            if scan is not None and scan.relation in parts:
+                parts[scan.relation].add(scan.part)
         recent = {name: of[0] for name, of in files.items()}
         left, here = self._count(recent), 0
         while left:
             for name in names:
-                self._show_sums(name, files[name], recent.get(name))
+                self._show_sums(name, files[name], recent.get(name), parts[name])
             here, before, recent = here + 1, left, {}
             for name, of in queries.items():
                 if of:
@@ -434,7 +439,7 @@ class Rounds:
             if left == before:
                 break
         for name in names:
-            self._show_sums(name, files[name], None)
+            self._show_sums(name, files[name], None, ["all"])
 
     def _without_sum(self, name: str) -> str:
         """The rows that the last round read as recent, with tags that are NULL."""
@@ -449,16 +454,15 @@ class Rounds:
             return sum(parquet.read_metadata(part).num_rows for part in parts)
         return sum(self._read(name, [path]).count() for name, path in files.items())
 
-    def _show_sums(self, name: str, files: Sequence[str], recent: str | None) -> None:
-        """Have the views of a relation show the sums of tags in files, and the part that the last file has, recent or
-        not."""
-        parts: dict[m.Part, Any] = {
-            "all": self._read(name, files),
-            "stable": self._read(name, [file for file in files if file != recent] or files),
-            "recent": self._read(name, [recent or files[-1]]),
-        }
-        for part, rows in parts.items():
+    def _show_sums(self, name: str, files: Sequence[str], recent: str | None, parts: Collection[m.Part]) -> None:
+        """Have views of a relation show the sums of tags in files, the last of which has what is recent."""
+        for part in parts:
             view = self._view(name, part)
-            is_empty = (part == "recent" and recent is None) or (part == "stable" and [*files] == [recent])
-            self._show(f"{view}_files", rows.limit(0) if is_empty else rows)
+            if part == "recent":
+                rows = self._read(name, [recent or files[-1]])
+                self._show(view, rows if recent else rows.limit(0))
+                continue
+            chosen = [file for file in files if part == "all" or file != recent]
+            rows = self._read(name, chosen) if chosen else self._read(name, files).limit(0)
+            self._show(f"{view}_files", rows)
             self._show(view, self._summed_files(name, f"{view}_files"))
