@@ -135,3 +135,61 @@ def test_plans_of_buckets(operator, shape):
             np.testing.assert_allclose(of_values, (seed * result.detach())[indices.astype(np.int64)] / values)
     for found, expected in kept:
         np.testing.assert_allclose(found, expected)
+
+
+KEEPING = {
+    "max": "max",
+    "min": "min",
+    "either": dv.parallel.operator(lambda a, b: a + b - a * b, neutral=0.0, commutative=True, name="either"),
+    "pairs": dv.parallel.operator(
+        lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0), commutative=True, name="pairs"
+    ),
+}
+
+
+@pytest.mark.parametrize("operator", KEEPING.values(), ids=KEEPING.keys())
+@pytest.mark.parametrize(("buckets", "rows", "batch"), [(4, 9, ()), (4, 9, (3,)), (90, 6, (2,)), (90, 6, ())])
+def test_plans_that_keep_for_the_derivative(operator, buckets, rows, batch, monkeypatch):
+    """Of extrema and of operators of users: one call after another, of many buckets and of few."""
+    rng = np.random.default_rng(1)
+    leaves = 2 if operator is KEEPING["pairs"] else 1
+    calls, keep = [], element_by_index.IndexPlan.apply_keeping
+
+    def counted(*arguments):
+        calls.append(keep(*arguments))
+        return calls[-1]
+
+    monkeypatch.setattr(element_by_index.IndexPlan, "apply_keeping", counted)
+    for dtype in (torch.int64, torch.int32):
+        # Some rows go nowhere.
+        indices = torch.tensor(rng.integers(-1, buckets + 1, rows)).to(dtype)
+        groups = [
+            [torch.tensor(rng.random((n, *batch)), requires_grad=True) for _ in range(leaves)] for n in (buckets, rows)
+        ]
+        nested = [group[0] if leaves == 1 else tuple(group) for group in groups]
+        result = P.reduce_by_index(nested[0], operator, indices, nested[1])
+        found = result if isinstance(result, tuple) else (result,)
+        # By PyTorch, one row after the other.
+        expected = [list(leaf) for leaf in groups[0]]
+        for row, bucket in enumerate(indices.tolist()):
+            if 0 <= bucket < buckets:
+                a, b = [leaf[bucket] for leaf in expected], [leaf[row] for leaf in groups[1]]
+                if operator in ("max", "min"):
+                    after = [torch.maximum(a[0], b[0]) if operator == "max" else torch.minimum(a[0], b[0])]
+                elif leaves == 1:
+                    after = [a[0] + b[0] - a[0] * b[0]]
+                else:
+                    after = [a[0] * b[0], a[0] * b[1] + a[1] * b[0]]
+                for leaf, value in zip(expected, after):
+                    leaf[bucket] = value
+        wanted = [torch.stack(leaf) for leaf in expected]
+        seeds = [torch.tensor(rng.random((buckets, *batch))) for _ in range(leaves)]
+        inputs = [leaf for group in groups for leaf in group]
+        mine, theirs = (torch.autograd.grad(results, inputs, seeds, retain_graph=True) for results in (found, wanted))
+        for a, b in zip((*found, *mine), (*wanted, *theirs)):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+        # A second time by the same graph: what is kept is not changed.
+        again = torch.autograd.grad(found, inputs, seeds)
+        assert all(map(torch.equal, mine, again))
+    assert len(calls) == 2
+    assert all(kept for _, kept in calls)

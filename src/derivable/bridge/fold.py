@@ -25,7 +25,7 @@ KERNEL_DTYPES = {
 }
 
 
-_INDICES = np.dtype(np.int32), np.dtype(np.int64)
+_INDICES = np.dtype(np.int64), np.dtype(np.int32)
 _ELSEWHERE = {"JAX": "derivable.bridge.jnp_folds", "torch": "derivable.bridge.torch_folds"}
 # Plans that a fold keeps.
 _PLANS = 64
@@ -115,9 +115,9 @@ class Fold(Engine):
         """Keeps those of `element_by_index.reduce_by_index_keeping`, with the batch and element axes of the operands;
         nothing for other folds and where it would not help."""
         plan = self._plan(structure, operands)
-        if plan is None or (self.kind == "reduce_by_index" and (plan.keeps or whole)):
+        if plan is None or whole:
             return self._run(structure, operands, True, whole)
-        return plan.apply(operands, structure), []
+        return plan.apply_keeping(operands, structure) if self.groups == 2 else (plan.apply(operands, structure), [])
 
     def kept_whole(self, shapes: Sequence[Shape], dtype: Any) -> list[tuple[Shape, str]]:
         _, element_by_index = _kernels()
@@ -170,8 +170,8 @@ class Fold(Engine):
         if plan is not None and self.float_leaves:
             if self.kind == "scan":
                 return plan.pull(adjoints, operands, results, structure)
-            if plan.is_additive:
-                return plan.pull(adjoints, operands, structure)
+            if plan.pulls and bool(kept) == plan.keeps:
+                return plan.pull(adjoints, operands, structure, kept)
         element_folds, element_by_index = _kernels()
         leaves = self.leaves
         flat = [self._flat(k % leaves, operand) for k, operand in enumerate(operands)]

@@ -95,7 +95,7 @@ def reduce_by_index_keeping(
     if extremum:
         winners = empty(results[0].shape, _winner_dtype(plan.rows))
         if plan.is_sparse:
-            plan.run_rows(begin_winners, [winners.reshape(-1)])
+            plan.run_rows(begin_winners, indices, [winners.reshape(-1)])
         else:
             winners.fill(-1)
         _fold_by_index(plan, "index_winners", values, results, winners=winners)
@@ -113,9 +113,9 @@ class IndexPlan:
     shapes   those of the destination, and then of the values
     indices  their dtype
 
-    is_whole     whether one thread does all of it, which `apply` and `pull` are for
-    is_additive  whether the vjp only spreads adjoints, which `pull` is for
-    keeps        whether `reduce_by_index_keeping` keeps something
+    is_whole  whether one thread does all of it, which the methods are for
+    keeps     whether `apply_keeping` keeps what `pull` reads
+    pulls     whether `pull` is for its vjp, given what is kept: it only spreads adjoints, or reads no results
     """
 
     def __init__(self, op: TypedMonoid, shapes: Sequence[tuple[int, ...]], indices: np.dtype):
@@ -130,8 +130,8 @@ class IndexPlan:
         ]
         self._plan = plan = _Plan(op, like[0], np.empty(0, indices), like[1])
         self.is_whole = plan.parts == 1 and plan.narrowest >= plan.width and plan.smallest >= plan.rows
-        self.is_additive = only_spreads(op)
         self.keeps = _keeps(plan)
+        self.pulls = only_spreads(op) or (self.keeps and (_is_extremum(op) or op.skipping_zeros is op))
         self._range = (0, plan.rows, 0, plan.width, plan.width, plan.buckets)
 
     @cached_property
@@ -149,8 +149,35 @@ class IndexPlan:
         self._forward(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *results)))
         return results
 
+    @cached_property
+    def _keeping(self) -> Callable:
+        return self._plan.kernel("index_winners" if _is_extremum(self._plan.op) else "index_prefixes")
+
+    def apply_keeping(
+        self, operands: Sequence[np.ndarray], indices: np.ndarray
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The results, and what `reduce_by_index_keeping` keeps, in the shapes of operands."""
+        if not self.keeps:
+            return self.apply(operands, indices), []
+        count, op = len(self.dtypes), self._plan.op
+        results = list(map(copied, operands[:count]))
+        if _is_extremum(op):
+            kept = [empty(self.shapes[0], _winner_dtype(self._plan.rows))]
+            if self._plan.is_sparse:
+                begin_winners(*self._range, indices, kept[0].ravel())
+            else:
+                kept[0].fill(-1)
+        else:
+            kept = [empty(self.shapes[count + leaf], self.dtypes[leaf]) for leaf in needs(op).prefix_leaves(op)]
+        self._keeping(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *results, *kept)))
+        return results, kept
+
     def pull(
-        self, adjoints: Sequence[np.ndarray | None], operands: Sequence[np.ndarray], indices: np.ndarray
+        self,
+        adjoints: Sequence[np.ndarray | None],
+        operands: Sequence[np.ndarray],
+        indices: np.ndarray,
+        kept: Sequence[np.ndarray],
     ) -> list[np.ndarray]:
         """Adjoints [float leaf] of the destination and then of the values."""
         count, op = len(self.dtypes), self._plan.op
@@ -159,9 +186,13 @@ class IndexPlan:
             shape, dtype = self.shapes[leaf], self.dtypes[leaf]
             firsts.append(zeros(shape, dtype) if adjoint is None else contiguous(adjoint, dtype))
             answers.append(empty(self.shapes[count + leaf], dtype))
-        self._back(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *firsts, *answers)))
-        # Nobody writes to adjoints, and results have memory of their own.
-        return [*map(copied, firsts), *answers]
+        # Nobody writes to adjoints that are given, and results have memory of their own.
+        own = list(map(copied, firsts))
+        if _is_extremum(op):
+            _pull_extremum(self._plan, indices, *map(np.ndarray.ravel, (firsts[0], kept[0], own[0], answers[0])))
+        else:
+            self._back(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *kept, *own, *answers)))
+        return [*own, *answers]
 
 
 def only_spreads(op: TypedMonoid) -> bool:
@@ -276,7 +307,8 @@ def _additive_vjp(op: TypedMonoid, adjoints, destination, indices, values) -> tu
     answers, incoming = adjoint_outputs(op, values), incoming_adjoints(op, adjoints, destination)
     plan = _Plan(op, destination, indices, values)
     # Nothing is written to the buckets' adjoints, so any number of threads may read them.
-    plan.run_rows(plan.kernel("index_back"), [*flat(values), *incoming, *outgoing_adjoints(answers)])
+    arrays = [*flat(values), *incoming, *outgoing_adjoints(answers)]
+    plan.run_rows(plan.kernel("index_back"), indices, arrays)
     firsts: list[Any] = [None] * len(destination)
     for leaf, adjoint in zip(op.float_leaves, incoming):
         firsts[leaf] = copy(empty(destination[leaf].shape, adjoint.dtype), adjoint)
@@ -379,9 +411,9 @@ class _Plan:
             if written is not part:
                 part[...] = written
 
-    def run_rows(self, run: Callable, arrays: Sequence[np.ndarray]) -> None:
+    def run_rows(self, run: Callable, indices: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
         """A kernel whose rows do not depend on each other."""
-        rest = (0, self.width, self.width, self.buckets, self.indices, *arrays)
+        rest = (0, self.width, self.width, self.buckets, indices, *arrays)
         run_chunks(run, self.rows, self.smallest, *rest)
 
     def split(self, array: np.ndarray) -> np.ndarray:
@@ -427,19 +459,24 @@ def _extremum_vjp(op: TypedMonoid, incoming, destination, indices, values, kept)
         _, kept = reduce_by_index_keeping(op, destination, indices, values, whole=True)
         assert kept is not None
     firsts, answers = adjoint_outputs(op, destination), adjoint_outputs(op, values)
-    winners, to_first, to_values = flat([kept[0], firsts[0], answers[0]])
-    plan, least = _Plan(op, destination, indices, values), smallest_chunk(incoming.size, incoming.size)
+    plan = _Plan(op, destination, indices, values)
+    _pull_extremum(plan, indices, incoming, *flat([kept[0], firsts[0], answers[0]]))
+    return firsts, answers
+
+
+def _pull_extremum(plan: _Plan, indices: np.ndarray, incoming, winners, to_first, to_values) -> None:
+    """Fill the adjoints of the destination and of the values; all arrays are flat."""
+    least = smallest_chunk(incoming.size, incoming.size)
     if plan.is_sparse:
         copy(to_first, incoming)
-        plan.run_rows(clear_won, [winners, to_first])
+        plan.run_rows(clear_won, indices, [winners, to_first])
     else:
         run_chunks(keep_of_destination, plan.items, least, incoming, winners, to_first)
     if plan.is_sparse or (not plan.single and 8 * plan.items > plan.numbers):
-        plan.run_rows(gather_adjoint, [incoming, winners, to_values])
+        plan.run_rows(gather_adjoint, indices, [incoming, winners, to_values])
     else:
         clear(to_values)
         run_chunks(scatter_adjoint, plan.items, least, plan.width, incoming, winners, to_values)
-    return firsts, answers
 
 
 def _product_vjp(plan: _Plan, adjoints, destination, values, results, firsts, out) -> bool:

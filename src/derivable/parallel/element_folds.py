@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.typed import TypedMonoid
-from derivable.device.cpu.memory import contiguous, empty, zeros
+from derivable.device.cpu.memory import contiguous, empty, maker, zeros
 from derivable.device.cpu.threads import chunk_bounds, run_chunks
 from derivable.parallel.element_cuts import is_wide, narrowest_columns, smallest_chunk
 from derivable.parallel.element_kernels import compiled_scan, compiled_segments, scan_schedule, segment_schedule
@@ -46,7 +46,7 @@ class ScanPlan:
         self.op, self.shift, self.reverse = op, int(exclusive), reverse
         self.rows, self.width = shapes[0][0], math.prod(shapes[0][1:]) // op.leaf_sizes[0]
         self.shapes, self.dtypes = tuple(shapes), tuple(np.dtype(dtype) for dtype in op.leaf_dtypes)
-        self.forms = tuple(zip(self.shapes, self.dtypes))
+        self.makers = tuple(map(maker, self.shapes, self.dtypes))
         # The arguments of one run over all rows.
         whole = np.array([0, self.rows], np.int64)
         self.segment = None if is_wide(self.width) else (0, 1, 0, self.width, self.width, self.shift, whole)
@@ -88,7 +88,7 @@ class ScanPlan:
 
     def apply(self, values: Sequence[np.ndarray], offsets: np.ndarray | None = None) -> list[np.ndarray]:
         """The results [leaf] of values [leaf], both in the shapes and types of the plan."""
-        results = [empty(shape, dtype) for shape, dtype in self.forms]
+        results = [make() for make in self.makers]
         if self.rows and self.width:
             self._run(self._forward, offsets, [*values, *results])
         return results
@@ -105,7 +105,7 @@ class ScanPlan:
         The chain rule in one pass, without Jacobians.
         """
         floats = self.op.float_leaves
-        answers = [empty(self.shapes[leaf], self.dtypes[leaf]) for leaf in floats]
+        answers = [self.makers[leaf]() for leaf in floats]
         if floats and self.rows and self.width:
             incoming = [
                 zeros(self.shapes[leaf], self.dtypes[leaf]) if a is None else contiguous(a, self.dtypes[leaf])

@@ -22,7 +22,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,11 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     size = _rounded(count * dtype.itemsize)
     array = _leased(_take((size, None), size), dtype, count)
     return array if len(shape) == 1 else array.reshape(shape)
+
+
+def maker(shape: Sequence[int], dtype: Any) -> Callable[[], np.ndarray]:
+    """`empty` arrays of one form, which small ones need not be asked for each time."""
+    return partial(np.empty if math.prod(shape) < _FEW else empty, tuple(shape), np.dtype(dtype))
 
 
 def copied(array: np.ndarray) -> np.ndarray:
