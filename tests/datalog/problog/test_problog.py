@@ -310,3 +310,12 @@ def test_quotients_by_zero_have_no_value(quotient):
     """ProbLog stops with an error at such a row."""
     program = dv.Program.from_problog(f"a(0). a(2). q(X) :- a(X), Y is {quotient}, Y < 5. query(q(_)).")
     assert set(program.run()["q"]) == {(2,)}
+
+
+def test_shares_that_add_up_to_one_but_for_their_last_digit():
+    shares = (0.2163554041415043, 0.41019925524180717, 0.3734453406166886)
+    facts = "; ".join(f"{p!r}::c({k})" for k, p in enumerate(shares))
+    heads = "; ".join(f"{p!r}::d(X, {k})" for k, p in enumerate(shares))
+    database = dv.Program.from_problog(f"{facts}. x(1). {heads} :- x(X). query(c(_)). query(d(1, _)).").run()
+    found = sorted(tag for name in database for tag in database[name].tag_list())
+    assert found == pytest.approx(sorted(2 * shares), abs=1e-15)

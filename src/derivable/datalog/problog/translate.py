@@ -26,6 +26,8 @@ from derivable.datalog.syntax import nodes as s
 Include = Callable[[str, Span], tuple[str, str]]
 # Kinds of constants here and there.
 _KINDS = {"integer": "integer", "text": "atom", "symbol": "string"}
+# How much more than one the shares of heads may add up to.
+ROUNDING = Fraction(1, 10**9)
 HIDDEN = (s.Attribute("hidden"),)
 
 
@@ -300,7 +302,7 @@ class Translation(Written):
             tag = None if part == 1 else self.tag(part, clause.heads[number][0])
             self.items.append(s.Rule((here,), conjunction(before, span), tag, span=span))
             self.items.append(s.Rule((atom,), here, span=span))
-            if rest == 0:
+            if isinstance(rest, Fraction) and rest <= 0:
                 break
             if not is_last:
                 before = [*before, s.Not(here, span=span)]
@@ -340,7 +342,8 @@ class Translation(Written):
         return s.Constant(float(share), "float", span=span) if isinstance(share, Fraction) else share
 
     def check_sum(self, clause: g.Clause, shares: list[Any]) -> None:
-        if (total := sum(share for share in shares if isinstance(share, Fraction))) > 1:
+        # Sixteen digits of each number may add up to a little more.
+        if (total := sum(share for share in shares if isinstance(share, Fraction))) > 1 + ROUNDING:
             message = f"the probabilities of the heads add up to {float(total):.6g}, which is more than 1"
             self.error(DomainError, message, clause.heads[0][1].span, "give shares that add up to at most one")
 
