@@ -14,7 +14,7 @@ from derivable.core.arguments import seed_of
 from derivable.core.collection import gc_paused
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError
 from derivable.core.files import checked_path
-from derivable.core.lazy import hidden_names, whole_import
+from derivable.core.lazy import hidden_names, later
 from derivable.core.other_files import is_problog, other_language
 from derivable.core.roots import Roots
 from derivable.datalog.api.batched import Batched
@@ -28,6 +28,7 @@ from derivable.datalog.syntax.imports import read, with_imports
 from derivable.datalog.syntax.parse import parse
 
 if TYPE_CHECKING:
+    from derivable.datalog.api import program_run
     from derivable.datalog.api.database import Database
     from derivable.datalog.api.fit import Fit
     from derivable.datalog.api.problog_program import ProblogProgram
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from derivable.datalog.api.worlds import Count, Worlds
     from derivable.datalog.run.profile import Profile
     from derivable.datalog.tags.custom import Provenance
+else:
+    program_run = later("derivable.datalog.api.program_run")
 
 # A run of fewer seconds is made once more for its profile.
 WARM = 5.0
@@ -276,11 +279,10 @@ class Program:
 
     def _profile(self, facts: Mapping[str, Any], provenance: str | Semiring | Provenance | None) -> Profile:
         """The seconds of a run, and the rows that another one has counted."""
-        from derivable.datalog.api.program_run import ProgramRun
         from derivable.datalog.run.limits import Watch, checked_limits, watched
         from derivable.datalog.run.profile import Profile
 
-        options = ProgramRun.of(provenance)
+        options = program_run.ProgramRun.of(provenance)
 
         def run(is_counted: bool) -> Profile:
             watch = Watch(checked_limits())
@@ -443,11 +445,9 @@ class Program:
                 approximate=approximate,
             )
             return on_disk
-        with whole_import():
-            from derivable.datalog.api.program_run import ProgramRun
         from derivable.datalog.run.limits import Watch, checked_limits, watched
 
-        run = ProgramRun.of(
+        run = program_run.ProgramRun.of(
             provenance,
             k,
             seed=seed,
