@@ -119,12 +119,14 @@ def rounds(spark):
     from datalog.distribution.test_round_tags import SAME, SEMIRINGS, acyclic, in_rounds
 
     spark.conf.set("spark.sql.shuffle.partitions", "2")
+    # Of Spark Connect nobody knows where it writes.
+    folder = os.environ["TMPDIR"]
     outcomes = {}
     for semiring in [*SEMIRINGS, "addmultprob", "minmaxprob", "min_plus"]:
         facts, program = acyclic(semiring), dv.Program(SAME)
         rows = [(x, y, float(tag)) for (x, y), tag in facts.items()]
         frame = spark.createDataFrame(rows, "x bigint, y bigint, tag double")
-        [found] = program.run({"edge": frame}, semiring, engine=spark).values()
+        [found] = program.run({"edge": frame}, semiring, engine=spark, spill=folder).values()
         [expected] = program.run({"edge": facts}, semiring).values()
         assert set(found) == set(expected), semiring
         name = getattr(semiring, "name", semiring)
@@ -134,7 +136,7 @@ def rounds(spark):
             program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p({result}) = e(x, y) query p")
             pairs = [(x, y) for x in values for y in values]
             frame = spark.createDataFrame(pairs, "x bigint, y bigint")
-            [found] = in_rounds(program, {"e": frame}, "unit", engine=spark).values()
+            [found] = in_rounds(program, {"e": frame}, "unit", engine=spark, spill=folder).values()
             outcomes[f"{kind} {result}"] = len(set(found) ^ set(program.run({"e": pairs})["p"]))
     return outcomes
 

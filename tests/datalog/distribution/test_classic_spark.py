@@ -27,8 +27,8 @@ def environment_of_spark():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYSPARK_PYTHON": sys.executable}
 
 
-def spark(what, *master):
-    environment = environment_of_spark()
+def spark(what, *master, **variables):
+    environment = {**environment_of_spark(), **variables}
     script = Path(__file__).with_name("classic_spark.py")
     done = subprocess.run(
         [sys.executable, script, what, *master], env=environment, capture_output=True, text=True, check=False
@@ -63,8 +63,8 @@ def test_the_language_on_spark_connect():
 
 
 @pytest.mark.parametrize("master", ["local[2]", "connect local[2]"])
-def test_rounds_on_classic_spark_and_spark_connect(master):
-    outcomes = spark("rounds", master)
+def test_rounds_on_classic_spark_and_spark_connect(master, tmp_path):
+    outcomes = spark("rounds", master, TMPDIR=str(tmp_path))
     assert len(outcomes) > 20
     assert max(outcomes.values()) <= 1e-12
 

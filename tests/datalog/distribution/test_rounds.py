@@ -26,9 +26,9 @@ SAME = EDGE + (
 TRANSITIVE = EDGE + "rel path(x, y) = edge(x, y) rel path(x, z) = path(x, y), path(y, z) query path"
 
 
-def in_rounds(program, facts, provenance, outputs=None, engine="sail"):
+def in_rounds(program, facts, provenance, outputs=None, engine="sail", spill=None):
     """Output -> {row: tag} of outputs that rounds compute, whether partitions do or not."""
-    run = program.run(facts, provenance, engine=engine, partitions=2)._run
+    run = program.run(facts, provenance, engine=engine, partitions=2, spill=spill)._run
     rows_of = {}
     for output in run.distribution.plans if outputs is None else outputs:
         planned = RoundPlan.of(run.plan, output, run.record)
