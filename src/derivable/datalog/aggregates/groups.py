@@ -85,9 +85,9 @@ class Groups:
         self.found: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
 
     def run(self) -> Result:
-        own = self.mode.aggregate(self.rule.operator) if isinstance(self.mode, ColumnTags) else None
-        if own is not None and not self.rule.discrete:
-            self._own(own)
+        replacement = self.mode.aggregate(self.rule.operator) if isinstance(self.mode, ColumnTags) else None
+        if replacement is not None and not self.rule.discrete:
+            self._own(replacement)
             return self._finished()
         uncertain = np.empty(0, np.int64)
         if self.has_tags and not self.rule.discrete:

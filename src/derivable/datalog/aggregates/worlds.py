@@ -120,8 +120,12 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
         if mode.sums_distribute or position + 1 == longest:
             owner, states, tags_of_ends = merged(mode, owner, states, tags_of_ends)
         else:
-            kept = np.flatnonzero(~mode.is_zero(tags_of_ends))
-            owner, states, tags_of_ends = owner[kept], [column[kept] for column in states], tags_of_ends[kept]
+            possible = np.flatnonzero(~mode.is_zero(tags_of_ends))
+            owner, states, tags_of_ends = (
+                owner[possible],
+                [column[possible] for column in states],
+                tags_of_ends[possible],
+            )
     return Reached(chosen, chosen[owner], states, tags_of_ends, empty)
 
 

@@ -61,22 +61,22 @@ def batched(rules: r.Rules, demanded: Demand, varying: Iterable[str]) -> Batched
             "an aggregate inside of a recursion has its groups as the recursion looks them up, not in batches",
             hint="run the program for each sample",
         )
-    own = set(varying)
-    if any(t.family == "entity" for name in own for t in rules.relations[name].types):
+    varying_relations = set(varying)
+    if any(t.family == "entity" for name in varying_relations for t in rules.relations[name].types):
         # Terms are there in the samples whose facts have them.
-        own.update(constructor.relation for constructor in rules.constructors.values())
+        varying_relations.update(constructor.relation for constructor in rules.constructors.values())
     while True:
-        first = None if demanded.first is None else with_samples(demanded.first, own)
+        first = None if demanded.first is None else with_samples(demanded.first, varying_relations)
         asked = () if first is None else (name for name in first.rules.outputs if name in first.relations)
-        then = with_samples(demanded.then, own.union(asked))
-        known = len(own)
-        own |= then.relations
-        if first is None or len(own) == known:
+        then = with_samples(demanded.then, varying_relations.union(asked))
+        known = len(varying_relations)
+        varying_relations |= then.relations
+        if first is None or len(varying_relations) == known:
             break
     ram = lower(stratify(then.rules))
     if first is not None:
         ram = replace(ram, demand=lower(stratify(first.rules)))
-    return Batched(rules, ram, frozenset(own))
+    return Batched(rules, ram, frozenset(varying_relations))
 
 
 @dataclass(eq=False)
@@ -152,7 +152,7 @@ class BatchRuns:
 
     def _add_terms(self, store: FactStore, batch: int) -> None:
         """Insert the terms in the facts, and the terms in them, into their constructors' relations."""
-        rules, own = self.program.rules, self.program.own
+        rules, varying_relations = self.program.rules, self.program.own
         if not rules.constructors or not store.symbols.entities:
             return
         relations = {c.relation for c in rules.constructors.values()}
@@ -160,7 +160,7 @@ class BatchRuns:
         for name, facts in store.relations.items():
             if name not in rules.relations or name in relations:
                 continue
-            start = int(name in own)
+            start = int(name in varying_relations)
             for c, t in enumerate(rules.relations[name].types):
                 if t.family == "entity":
                     for part in facts.columns:
@@ -178,7 +178,7 @@ class BatchRuns:
                 if not len(columns[0]):
                     continue
                 count = len(columns[0])
-                if constructor.relation not in own:
+                if constructor.relation not in varying_relations:
                     store.add(constructor.relation, columns)
                 elif number >= 0:
                     store.add(constructor.relation, [np.full(count, number), *columns])
@@ -265,13 +265,13 @@ class RunBatch:
         table, symbols = self.tables[name], self.facts.symbols
         relation, columns = self.program.rules.relations[name], table.all_columns([np.int64] * len(table.types))
         tags = table.tags[: table.size]
-        kept = np.flatnonzero(~self.columns.is_zero(tags) if self.columns else tags != FALSE)
+        possible = np.flatnonzero(~self.columns.is_zero(tags) if self.columns else tags != FALSE)
         if name not in self.program.own:
             columns.insert(0, np.empty(0, np.int64))
-            samples, kept = np.repeat(np.arange(self.batch), len(kept)), np.tile(kept, self.batch)
+            samples, possible = np.repeat(np.arange(self.batch), len(possible)), np.tile(possible, self.batch)
         else:
-            samples = columns[0][kept]
-        columns, tags = [samples, *(column[kept] for column in columns[1:])], tags[kept]
+            samples = columns[0][possible]
+        columns, tags = [samples, *(column[possible] for column in columns[1:])], tags[possible]
         keys = [columns[0], *(sort_keys(c, t, symbols) for c, t in zip(columns[1:], relation.types))]
         order = order_of(keys)
         shown = tuple(show_column(c[order], t, symbols) for c, t in zip(columns[1:], relation.types))
@@ -308,8 +308,8 @@ class RunBatch:
         counts = np.zeros(self.batch, np.int64)
         for name, table in self.tables.items():
             if is_counted(name):
-                own = name in self.program.own
-                counts += np.bincount(table.column(0), minlength=self.batch) if own else table.size
+                is_varying = name in self.program.own
+                counts += np.bincount(table.column(0), minlength=self.batch) if is_varying else table.size
         return counts
 
     @property
@@ -325,8 +325,8 @@ class Derived:
     columns: tuple[np.ndarray, ...]
     tags: np.ndarray
 
-    def only(self, kept: np.ndarray) -> Derived:
-        return Derived(self.samples[kept], tuple(column[kept] for column in self.columns), self.tags[kept])
+    def only(self, rows: np.ndarray) -> Derived:
+        return Derived(self.samples[rows], tuple(column[rows] for column in self.columns), self.tags[rows])
 
     def tuples(self, batch: int) -> list[list[tuple[Any, ...]]]:
         """[sample] the tuples of each."""

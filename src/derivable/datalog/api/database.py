@@ -104,9 +104,9 @@ class Database(Mapping):
         from derivable.datalog.api.changes import every_stratum
         from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits, watched
 
-        kept = self._kept("add facts to" if remove is None else "remove facts of")
+        kept_run = self._kept("add facts to" if remove is None else "remove facts of")
         watch = Watch(
-            checked_limits(kept.iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress
+            checked_limits(kept_run.iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress
         )
         if self.provenance == "exact":
             watch.hint = EXACT_HINT
@@ -114,13 +114,13 @@ class Database(Mapping):
         may_change = self._is_default and self.provenance == "unit"
 
         def work() -> Change:
-            more = kept.loaded(given, watch)
-            left, lost = kept.without(gone, watch) if gone else (None, None)
-            if may_change and (anew := kept.exact(more, watch, left)) is not None:
+            more = kept_run.loaded(given, watch)
+            left, lost = kept_run.without(gone, watch) if gone else (None, None)
+            if may_change and (anew := kept_run.exact(more, watch, left)) is not None:
                 with sigint_deferred():
                     self._evaluation, self.provenance = anew, "exact"
                 return every_stratum(anew.ram, "facts have probabilities now")
-            return kept.change(more, watch, left, lost)
+            return kept_run.change(more, watch, left, lost)
 
         with self._lock:
             try:

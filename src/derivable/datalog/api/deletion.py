@@ -57,17 +57,17 @@ def rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset[
 
 def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset[str], is_tagged: bool) -> Rules | None:
     stratum = ram.strata[number]
-    own = set(stratum.relations)
+    stratum_relations = set(stratum.relations)
     origins = [one.origin for one in stratum.full if isinstance(one, m.Store)]
     clauses = [origin.clause for origin in origins if origin is not None]
     if len(clauses) < len(stratum.full):
         return None
-    made = with_relations(ram, {GONE: own | lower, OLD: lower, NEW: negated})
+    made = with_relations(ram, {GONE: stratum_relations | lower, OLD: lower, NEW: negated})
     program: Any = made
     once, loop, back = [], [], []
     for clause in clauses:
         head, equations = _head(clause)
-        for place in _places(clause, own | lower, negated):
+        for place in _places(clause, stratum_relations | lower, negated):
             read = clause.body[place]
             assert isinstance(read, r.Atom | r.Negated)
             body = [_named(literal, OLD) if _reads(literal, lower) else literal for literal in clause.body]
@@ -76,7 +76,7 @@ def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset
             # What was so before may not be any more. Tags become less by what is left out, which may be nothing.
             body = [one for one in body if not _may_have_changed(one, negated, is_tagged)]
             going = r.Clause(GONE + clause.relation, clause.terms, tuple(body), clause.span)
-            is_own = read.relation in own
+            is_own = read.relation in stratum_relations
             place = body.index(start)
             parts: dict[int, m.Part] = {place: "recent"} if is_own else {}
             (loop if is_own else once).append(store(m.Origin(going, parts), order(going, program, (place,))))

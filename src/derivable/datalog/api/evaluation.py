@@ -151,12 +151,12 @@ class Evaluation:
             from derivable.datalog.exact.kept import kept_of, pattern_of
 
             pattern = pattern_of(self.ram, self.facts, watch.limits, self.evidence)
-            kept = None if pattern is None else kept_of(self.ram).get(pattern) or self.of_network(pattern, watch)
-            if kept is not None:
+            circuits = None if pattern is None else kept_of(self.ram).get(pattern) or self.of_network(pattern, watch)
+            if circuits is not None:
                 watch.remaining()
-                self.facts = replace(self.facts, symbols=kept.symbols)
+                self.facts = replace(self.facts, symbols=circuits.symbols)
                 self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], is_kept=True)
-                self.show_kept(kept.under(self.evidence), self.facts.random.probabilities)
+                self.show_kept(circuits.under(self.evidence), self.facts.random.probabilities)
                 return
         given = len(self.facts.random.probabilities)
         if self.ram.demand is not None:
@@ -208,15 +208,15 @@ class Evaluation:
         numbers = np.asarray(self.facts.random.probabilities, np.float64)
         circuit = observed(unseen(self.evidence, self.names)), *pattern[1:]
         pattern = circuit, (numbers <= 0.0).tobytes(), (numbers >= 1.0).tobytes()
-        kept = kept_of(self.ram).get(pattern)
-        if kept is None:
+        circuits = kept_of(self.ram).get(pattern)
+        if circuits is None:
             watch.hide()
             made = network_run(self.ram, self.facts, self.names, self.evidence, watch)
             if made is None:
                 return None
-            kept = Kept(made[0], self.facts.symbols, made[1], ())
-            keep(self.ram, pattern, kept)
-        return kept
+            circuits = Kept(made[0], self.facts.symbols, made[1], ())
+            keep(self.ram, pattern, circuits)
+        return circuits
 
     def keep(self, pattern: Hashable, given: int, watch: Watch) -> None:
         """Compile what a run has found, show it, and keep it for runs of the same pattern.
@@ -229,13 +229,13 @@ class Evaluation:
         roots, random = np.concatenate([*map(_tags, outputs.values())]), self.facts.random
         assert isinstance(self.algebra, GraphTags)
         compiled = self.compiled(roots, self.tables, self.algebra.graph, watch)
-        kept = Kept(outputs, self.facts.symbols, compiled, random.probabilities[given:])
-        self.show_kept(kept, random.probabilities[:given])
-        keep(self.ram, pattern, kept)
+        circuits = Kept(outputs, self.facts.symbols, compiled, random.probabilities[given:])
+        self.show_kept(circuits, random.probabilities[:given])
+        keep(self.ram, pattern, circuits)
 
-    def show_kept(self, kept: Kept, given: Sequence[float]) -> None:
+    def show_kept(self, circuits: Kept, given: Sequence[float]) -> None:
         """Have as outputs what a run that is kept has with these probabilities of facts."""
-        shown, self.log_evidence = kept.shown(given)
+        shown, self.log_evidence = circuits.shown(given)
         self.outputs = {name: _possible(table, tags, possible) for name, table, tags, possible in shown}
 
     @contextmanager
@@ -276,14 +276,14 @@ class Evaluation:
             roots = np.concatenate([*nodes, np.empty(0, np.int64)])
             if self.columns is None:
                 made = self.answered(roots, tables, algebra.graph, watch)
-                tags, kept, self.log_evidence = made.shown(self.facts.random.probabilities)
-                parts = list(zip(names, _split(tags, nodes), _split(kept, nodes)))
+                tags, is_possible, self.log_evidence = made.shown(self.facts.random.probabilities)
+                parts = list(zip(names, _split(tags, nodes), _split(is_possible, nodes)))
                 if self.width is not None:
                     starts = np.cumsum([0, *map(len, nodes)]).tolist()
-                    places = [start + np.flatnonzero(kept) for start, (_, _, kept) in zip(starts, parts)]
+                    places = [start + np.flatnonzero(is_possible) for start, (_, _, is_possible) in zip(starts, parts)]
                     self.bounds = {name: made.bounds.rows(rows) for name, rows in zip(names, places)}
                     self.evidence_bounds = made.evidence
-                return {name: _possible(tables[name], tags, kept) for name, tags, kept in parts}
+                return {name: _possible(tables[name], tags, is_possible) for name, tags, is_possible in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
         assert self.columns is not None
         shown_relations: dict[str, Shown] = {}
@@ -488,11 +488,11 @@ def _no_weights(nodes: np.ndarray) -> np.ndarray:
     )
 
 
-def _possible(table: Table, tags: Any, kept: np.ndarray) -> Shown:
+def _possible(table: Table, tags: Any, is_possible: np.ndarray) -> Shown:
     """The table and tags without the tuples that are in no world."""
-    if kept.all():
+    if is_possible.all():
         return table, tags
-    keep = np.flatnonzero(kept)
+    keep = np.flatnonzero(is_possible)
     possible = Table(table.name, table.types, table.new_tags)
     possible.insert_from(table, keep)
     return possible, tags[keep]

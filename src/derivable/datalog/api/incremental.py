@@ -198,10 +198,10 @@ class Continuation(Executor):
 
     def delete(self, number: int, news: frozenset[str]) -> bool:
         """Have a stratum lose what follows from what is lost; false if it is better recomputed."""
-        own, uses = self.ram.strata[number].relations, self.reads.uses[number]
+        stratum_relations, uses = self.ram.strata[number].relations, self.reads.uses[number]
         lower = {name: self.losses[name] for name in news if name in self.losses}
         new = {name: self.added_rows(name) for name in news & self.added if uses[name] == NEGATION}
-        if not lower and not new and self.lost.isdisjoint(own):
+        if not lower and not new and self.lost.isdisjoint(stratum_relations):
             return True
         has_news = bool(news & self.added) or any(uses[name] == NEGATION for name in news)
         going = deletion.going(self, number, lower, new, self.gone, self.left.relations, has_news)
@@ -214,10 +214,10 @@ class Continuation(Executor):
         if (
             not self.ram.strata[number].full
             and isinstance(self.algebra, Untagged)
-            and not any(map(self.has_given, own))
+            and not any(map(self.has_given, stratum_relations))
         ):
             # Facts that go do not come back.
-            self.changes |= dict.fromkeys(self.losses.keys() & set(own), True)
+            self.changes |= dict.fromkeys(self.losses.keys() & set(stratum_relations), True)
             self.going = NONE_GOING
         return True
 

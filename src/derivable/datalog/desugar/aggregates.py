@@ -177,7 +177,7 @@ def _without(leaf: Any, local: set[str]) -> Any:
     """What binds variables next to an aggregate, without those that the aggregate has as its own; None if it needs
     them."""
     if isinstance(leaf, s.Atom):
-        own = [isinstance(a, s.Variable) and a.name in local for a in leaf.arguments]
-        arguments = tuple(s.Wildcard(span=a.span) if o else a for o, a in zip(own, leaf.arguments))
+        is_local = [isinstance(a, s.Variable) and a.name in local for a in leaf.arguments]
+        arguments = tuple(s.Wildcard(span=a.span) if o else a for o, a in zip(is_local, leaf.arguments))
         leaf = replace(leaf, arguments=arguments)
     return None if local & set(variables_of(leaf)) else leaf

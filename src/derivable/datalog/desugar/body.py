@@ -82,25 +82,27 @@ class Body(Aggregates):
         return r.Generate(leaf.relation, inputs, tuple(outputs), types, not positive, leaf.span)
 
     def negated_atom(self, leaf: s.Atom, elsewhere: set[str]) -> r.Literal:
-        own = {i: a for i, a in enumerate(leaf.arguments) if self.is_pattern(a) and self.is_open(a, elsewhere)}
+        open_patterns = {
+            i: a for i, a in enumerate(leaf.arguments) if self.is_pattern(a) and self.is_open(a, elsewhere)
+        }
         # A pattern of which all is known is a term.
-        arguments = tuple(s.Wildcard() if i in own else a for i, a in enumerate(leaf.arguments))
+        arguments = tuple(s.Wildcard() if i in open_patterns else a for i, a in enumerate(leaf.arguments))
         arguments = tuple(self.construct(a) if self.is_pattern(a) else a for a in arguments)
         before, local = len(self.extra), set(variables_of(leaf)) - elsewhere
         terms = list(self.atom_terms(leaf.relation, arguments, is_positive=False))
-        if not own:
+        if not open_patterns:
             return self.negated(r.Atom(leaf.relation, tuple(terms), leaf.span), before, local)
-        kept = dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local)
+        outer = dict.fromkeys(t for t in terms if isinstance(t, r.Var) and t.name not in local)
         outside, self.extra = self.extra, []
-        for i, pattern in own.items():
+        for i, pattern in open_patterns.items():
             terms[i] = self.match(pattern)
             shared = [n for n in variables_of(pattern) if n in elsewhere and n in self.environment]
-            kept.update(dict.fromkeys(r.Var(n, self.environment[n], pattern.span) for n in shared))
+            outer.update(dict.fromkeys(r.Var(n, self.environment[n], pattern.span) for n in shared))
         inside, self.extra = self.extra, outside
-        name = self.owner.new_relation("not", tuple(t.type for t in kept))
+        name = self.owner.new_relation("not", tuple(t.type for t in outer))
         body = (r.Atom(leaf.relation, tuple(terms), leaf.span), *inside)
-        self.owner.rules.append(r.Clause(name, tuple(kept), body, leaf.span))
-        return r.Negated(name, tuple(kept), leaf.span)
+        self.owner.rules.append(r.Clause(name, tuple(outer), body, leaf.span))
+        return r.Negated(name, tuple(outer), leaf.span)
 
     def negated(self, atom: r.Atom, before: int, local: set[str]) -> r.Negated:
         """The negation of an atom. Variables that occur nowhere else are existential under it.
@@ -114,10 +116,10 @@ class Body(Aggregates):
         if all(t is not None and not (isinstance(t, r.Var) and t.name in local) for t in atom.terms):
             return r.Negated(atom.relation, tuple(t for t in atom.terms if t is not None), atom.span)
         self.extra = [equation for equation in self.extra if equation not in equations]
-        kept = tuple(dict.fromkeys(t for t in atom.terms if isinstance(t, r.Var) and t.name not in local))
-        name = self.owner.new_relation("not", tuple(t.type for t in kept))
-        self.owner.rules.append(r.Clause(name, kept, (atom, *equations), atom.span))
-        return r.Negated(name, kept, atom.span)
+        outer = tuple(dict.fromkeys(t for t in atom.terms if isinstance(t, r.Var) and t.name not in local))
+        name = self.owner.new_relation("not", tuple(t.type for t in outer))
+        self.owner.rules.append(r.Clause(name, outer, (atom, *equations), atom.span))
+        return r.Negated(name, outer, atom.span)
 
     def named(self, literals: Iterable[r.Literal]) -> list[r.Literal]:
         """The literals with a variable for each wildcard that stands for the values of different rows.

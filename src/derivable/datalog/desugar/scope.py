@@ -210,5 +210,5 @@ class Scope(Conversion):
     def is_open(self, pattern: s.Atom, elsewhere: set[str]) -> bool:
         """Whether a pattern has wildcards, or variables that occur nowhere else."""
         constants = self.owner.typed.constants
-        own = any(n not in elsewhere and n not in constants for n in variables_of(pattern))
-        return own or any(isinstance(node, s.Wildcard) for node in walk(pattern))
+        has_new_variables = any(n not in elsewhere and n not in constants for n in variables_of(pattern))
+        return has_new_variables or any(isinstance(node, s.Wildcard) for node in walk(pattern))

@@ -155,8 +155,8 @@ def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarra
             places, number = inverse.astype(np.int64, copy=False), len(values)
         elif len(values) > 1:
             # Both are below the number of rows, so that the product fits.
-            kept, places = np.unique(places * len(values) + inverse, return_inverse=True)
-            number = len(kept)
+            distinct_rows, places = np.unique(places * len(values) + inverse, return_inverse=True)
+            number = len(distinct_rows)
     if number == count:
         return list(columns), None
     first = np.zeros(number, np.int64)

@@ -225,12 +225,12 @@ class Bodies:
         body = conjunction(formulas, span)
         if isinstance(body, (s.Atom, s.Binary)):
             return s.Not(body, span=span)
-        own = dict.fromkeys(n.name for n in walk(body) if isinstance(n, s.Variable) and n.name not in bound)
+        inner_names = dict.fromkeys(n.name for n in walk(body) if isinstance(n, s.Variable) and n.name not in bound)
         # The negation of a conjunction holds in several ways.
         self.has_choice = True
-        if not own:
+        if not inner_names:
             return s.Not(body, span=span)
-        return s.Not(s.Aggregate("exists", tuple(own), body, span=span), span=span)
+        return s.Not(s.Aggregate("exists", tuple(inner_names), body, span=span), span=span)
 
     def equal(self, operator: str, a: Term, b: Term, bound: set[str], span: Any) -> s.Expression:
         key = self.key(a)
@@ -280,7 +280,7 @@ class Bodies:
         """An aggregate over what its goal has; what is bound before it says for which groups."""
         span = goal.span
         formulas, _ = self.goals(goal.goal, bound, before)
-        own = [name for name in g.visible_names(goal.goal) if name not in bound]
+        inner_names = [name for name in g.visible_names(goal.goal) if name not in bound]
         group = tuple(name for name in g.names_in(goal.goal) if name in bound)
         # Groups that have no solution count too.
         groups = {"group": group, "group_body": conjunction(list(before), span)} if group and before else {}
@@ -288,7 +288,7 @@ class Bodies:
         if goal.expression is None:
             counted = s.Variable(self.names.new("count"), span=span)
             body = conjunction(formulas, span)
-            aggregate: s.Expression = s.Aggregate("count", tuple(own), body, (counted,), **groups, span=span)
+            aggregate: s.Expression = s.Aggregate("count", tuple(inner_names), body, (counted,), **groups, span=span)
             value, kind = s.Cast(counted, "i64", span=span), "integer"
         else:
             value, kind = self.arithmetic.number(goal.expression)
@@ -296,7 +296,7 @@ class Bodies:
             self.extra, self.views = [], {}
             here, output = self.names.new("value"), s.Variable(self.names.new(goal.operator), span=span)
             formulas.append(s.Binary("==", s.Variable(here, span=span), value, span=span))
-            arguments = tuple(own) if goal.operator == "sum" else ()
+            arguments = tuple(inner_names) if goal.operator == "sum" else ()
             body = conjunction(formulas, span)
             aggregate = s.Aggregate(goal.operator, (here,), body, (output,), arguments=arguments, **groups, span=span)
             value = output

@@ -63,15 +63,15 @@ def with_known(terms: list[Term]) -> list[Term]:
     Clauses that say what the library says, as programs that came without it do, are the library's.
     """
     known = clauses()
-    own: dict[tuple[str, int], list[str]] = {}
+    replaced: dict[tuple[str, int], list[str]] = {}
     for term in terms:
         for key in defined_by(term):
             if key in known:
-                own.setdefault(key, []).append(canonical(term))
-    same = {key for key, texts in own.items() if texts == [canonical(term) for term in known[key]]}
-    kept = [term for term in terms if not same.intersection(defined_by(term))]
-    defined = {key for term in kept for key in defined_by(term)}
-    ordered, waiting = [], list(kept)
+                replaced.setdefault(key, []).append(canonical(term))
+    same = {key for key, texts in replaced.items() if texts == [canonical(term) for term in known[key]]}
+    remaining = [term for term in terms if not same.intersection(defined_by(term))]
+    defined = {key for term in remaining for key in defined_by(term)}
+    ordered, waiting = [], list(remaining)
     while waiting:
         term = waiting.pop()
         if not isinstance(term, Compound):
@@ -81,7 +81,7 @@ def with_known(terms: list[Term]) -> list[Term]:
             defined.add(term.key)
             ordered += known[term.key]
             waiting += known[term.key]
-    return [*kept, *ordered]
+    return [*remaining, *ordered]
 
 
 def defined_by(term: Term) -> list[tuple[str, int]]:

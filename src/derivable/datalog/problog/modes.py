@@ -258,9 +258,13 @@ class Modes:
                 ways = [self.check_negated(inside, bound, everywhere) for inside in goals]
                 return set.union(*ways) if ways else bound
             case g.Negation(goal=inside) | g.Total(goal=inside):
-                own = count_names(inside)
+                inner_counts = count_names(inside)
                 for name, var in g.names_in(inside).items():
-                    if name not in bound and own[name] < everywhere.get(name, 0) and not self.is_result(goal, name):
+                    if (
+                        name not in bound
+                        and inner_counts[name] < everywhere.get(name, 0)
+                        and not self.is_result(goal, name)
+                    ):
                         what = "negation" if isinstance(goal, g.Negation) else "aggregate"
                         self.written.error(
                             BindingError,

@@ -58,8 +58,8 @@ class Assumed:
         known = [one for one in sources if one is not None and one.rows]
         if not known or len(known) < len(sources):
             if there >= BEGUN * rows:
-                own = self.statistics.column(relation, column)
-                return ColumnSummary(rows, own.distinct, own.buckets * (rows / max(1, own.rows)))
+                summary = self.statistics.column(relation, column)
+                return ColumnSummary(rows, summary.distinct, summary.buckets * (rows / max(1, summary.rows)))
             # Halfway between one value and one a row.
             return ColumnSummary(rows, math.sqrt(rows), np.full(BUCKETS, rows / BUCKETS))
         best = max(known, key=lambda one: one.distinct)

@@ -15,23 +15,25 @@ def check_ram(ram: m.Ram) -> None:
     """Raise LayoutError at the first query that reads a column it has not, or a relation not yet computed."""
     complete: set[str] = set()
     for stratum in ram.strata:
-        own = set(stratum.relations)
+        stratum_relations = set(stratum.relations)
         if stratum.timed is not None:
             check_ram(stratum.timed.times)
             check_ram(stratum.timed.step)
-            complete |= own
+            complete |= stratum_relations
             continue
         for instruction in (*stratum.once, *stratum.loop, *stratum.full):
-            if instruction.relation not in own:
-                raise LayoutError(f"an instruction for {instruction.relation} is in the stratum of {sorted(own)}")
+            if instruction.relation not in stratum_relations:
+                raise LayoutError(
+                    f"an instruction for {instruction.relation} is in the stratum of {sorted(stratum_relations)}"
+                )
             if isinstance(instruction, m.Store):
-                _check(ram, instruction.query, complete, own, _left_out(instruction))
+                _check(ram, instruction.query, complete, stratum_relations, _left_out(instruction))
                 types = tuple(t.type for t in instruction.query.terms)
                 if not same_words(types, ram.relations[instruction.relation].types):
                     raise LayoutError(f"the columns stored into {instruction.relation} have types {types}")
             elif instruction.body not in complete:
                 raise LayoutError(f"{instruction.relation} aggregates {instruction.body}, which is not complete")
-        complete |= own
+        complete |= stratum_relations
 
 
 def _left_out(store: m.Store) -> set[str]:
@@ -40,7 +42,7 @@ def _left_out(store: m.Store) -> set[str]:
     return {literal.relation for literal in body if isinstance(literal, Negated) and literal.leaves_out}
 
 
-def _check(ram: m.Ram, query: m.Project, complete: set[str], own: set[str], left_out: set[str]) -> None:
+def _check(ram: m.Ram, query: m.Project, complete: set[str], stratum_relations: set[str], left_out: set[str]) -> None:
     there: set[str] = set()
     for node, title in zip(query.operators, operator_texts(query.operators)):
         scan = m.scan_of(node)
@@ -48,11 +50,11 @@ def _check(ram: m.Ram, query: m.Project, complete: set[str], own: set[str], left
             name = scan.relation
             if name not in ram.relations or len(scan.terms) != len(ram.relations[name].types):
                 raise LayoutError(f"a scan of {name} with {len(scan.terms)} columns")
-            if name not in complete and name not in own:
+            if name not in complete and name not in stratum_relations:
                 raise LayoutError(f"{name} is read before it is complete")
-            if scan.part != "all" and name not in own:
+            if scan.part != "all" and name not in stratum_relations:
                 raise LayoutError(f"{name} does not change here, but its {scan.part} rows are read")
-            if isinstance(node, m.Difference) and name in own - left_out:
+            if isinstance(node, m.Difference) and name in stratum_relations - left_out:
                 raise LayoutError(f"{name} is negated in its own stratum")
         if isinstance(node, m.Generate):
             check_generator(node, generator_text(node))

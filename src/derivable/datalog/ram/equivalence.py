@@ -64,13 +64,13 @@ def equivalence_of(stratum: m.Stratum) -> Equivalence | None:
         elif len(pairs) == 1:
             is_symmetric |= pairs[0][1] == (z, x)
         elif len(pairs) == 2 and (y := _middle({x, z}, pairs[0][1], pairs[1][1])) is not None:
-            own = [terms for name, terms in pairs if name == relation]
-            if len(own) == 2:
+            pairs_of = [terms for name, terms in pairs if name == relation]
+            if len(pairs_of) == 2:
                 is_transitive = True
-                given |= {c for c in (0, 1) if own[0][c] == own[1][c] == y}
+                given |= {c for c in (0, 1) if pairs_of[0][c] == pairs_of[1][c] == y}
             else:
                 has_step = True
-                extended |= {c for c, name in enumerate((x, z)) if own[0][c] == name}
+                extended |= {c for c, name in enumerate((x, z)) if pairs_of[0][c] == name}
     is_symmetric |= bool(given & reflexive)
     if has_step and is_symmetric:
         extended = {0, 1}
@@ -111,14 +111,14 @@ def _connecting(clause: Clause) -> set[str] | None:
     if not all(isinstance(literal, Atom) for literal in clause.body):
         return None
     ends = {term.name for term in clause.terms if isinstance(term, Var)}
-    own = [a for a in clause.body if isinstance(a, Atom) and a.relation == clause.relation]
-    others = [a for a in clause.body if _pair(a) is not None and a not in own]
-    for atoms in (own, [*own, *others]):
+    recursive_atoms = [a for a in clause.body if isinstance(a, Atom) and a.relation == clause.relation]
+    others = [a for a in clause.body if _pair(a) is not None and a not in recursive_atoms]
+    for atoms in (recursive_atoms, [*recursive_atoms, *others]):
         classes: list[set[str]] = []
         for atom in atoms:
             names = {term.name for term in atom.terms if isinstance(term, Var)}
             meeting = [c for c in classes if c & names]
             classes = [c for c in classes if c not in meeting] + [names.union(*meeting)]
         if any(ends <= c for c in classes):
-            return {a.relation for a in atoms if a not in own}
+            return {a.relation for a in atoms if a not in recursive_atoms}
     return None

@@ -53,10 +53,10 @@ def systems_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[System, ...
 
     The recursion is at its end when it solves all systems.
     """
-    own = set(stratum.relations)
+    stratum_relations = set(stratum.relations)
     read: list[list[Inclusion]] = []
     for rule in loop:
-        read.append(_inclusions(rule, own))
+        read.append(_inclusions(rule, stratum_relations))
         if not read[-1]:
             return ()
     systems: list[tuple[dict[str, int], list[Inclusion]]] = []
@@ -80,7 +80,7 @@ def _fits(one: Inclusion, passing: dict[str, int]) -> bool:
     )
 
 
-def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
+def _inclusions(given: m.Store, stratum_relations: set[str]) -> list[Inclusion]:
     """The ways to read a store of a loop as an inclusion, at most one for each column."""
     origin = given.origin
     if origin is None or origin.driver is None:
@@ -91,7 +91,7 @@ def _inclusions(given: m.Store, own: set[str]) -> list[Inclusion]:
     # Rows need keys.
     if len(atom.terms) < 2 or len(clause.terms) < 2:
         return []
-    if any(isinstance(literal, Atom) and literal.relation in own for literal in rest):
+    if any(isinstance(literal, Atom) and literal.relation in stratum_relations for literal in rest):
         return []
     if any(map(calls, (*clause.terms, *rest))):
         # Functions are called for what the recursion reaches; the edges are those of all rows.

@@ -25,14 +25,14 @@ def lower(strata: Strata) -> m.Ram:
         once: list[m.Instruction] = []
         loop: list[m.Store] = []
         full: list[m.Instruction] = []
-        own = set(stratum.relations)
+        stratum_relations = set(stratum.relations)
         for rule in stratum.rules:
             if not isinstance(rule, r.Clause):
                 full.append(rule)
                 if stratum.timed is None:
                     once.append(rule)
                 continue
-            recursive = _recursive(rule, own)
+            recursive = _recursive(rule, stratum_relations)
             plain = store(m.Origin(rule), order(rule, program))
             full.append(plain)
             if stratum.timed is not None:

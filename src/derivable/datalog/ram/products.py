@@ -41,12 +41,12 @@ class Product:
 
 def products_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[Product, ...]:
     """What the rules of a recursion say as products; () if some of them say something else."""
-    own = set(stratum.relations)
-    products = [product for store in loop if (product := _product(store, own)) is not None]
+    stratum_relations = set(stratum.relations)
+    products = [product for store in loop if (product := _product(store, stratum_relations)) is not None]
     return tuple(products) if len(products) == len(loop) else ()
 
 
-def _product(given: m.Store, own: set[str]) -> Product | None:
+def _product(given: m.Store, stratum_relations: set[str]) -> Product | None:
     origin = given.origin
     if origin is None or origin.driver is None:
         return None
@@ -55,7 +55,7 @@ def _product(given: m.Store, own: set[str]) -> Product | None:
     assert isinstance(atom, Atom)
     if len(atom.terms) != 2 or len(clause.terms) != 2 or atom.terms[0] == atom.terms[1]:
         return None
-    if any(isinstance(literal, Atom) and literal.relation in own for literal in rest) or any(
+    if any(isinstance(literal, Atom) and literal.relation in stratum_relations for literal in rest) or any(
         map(calls, (*clause.terms, *rest))
     ):
         return None

@@ -92,9 +92,9 @@ def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) ->
             continue
         for one in (instruction, *filter(_drives, _orders(instruction.origin, as_planned))):
             cut = _Cut(one, estimator)
-            for place, (needed, rows, kept) in cut.may_be_cut():
+            for place, (needed, rows, rows_left) in cut.may_be_cut():
                 before, rows = cut.estimates[place].cost, max(rows, 1.0)
-                cost = before + STORE * rows + (cut.end - before) * kept / rows
+                cost = before + STORE * rows + (cut.end - before) * rows_left / rows
                 if cost <= policy().clearly * as_planned and (best is None or cost - as_planned < best[0]):
                     inner, outer = _body(cut.steps[: place + 1]), _body(cut.steps[place + 1 :])
                     best = cost - as_planned, Middle(instruction.origin.clause, inner, needed, outer)
@@ -149,9 +149,9 @@ class _Cut:
     def in_parts(self) -> _Cut:
         """Cut wherever that pays."""
         scale, before, self.cost = 1.0, 0.0, 0.0
-        for i, (needed, rows, kept) in self.may_be_cut():
+        for i, (needed, rows, rows_left) in self.may_be_cut():
             estimate, rows = self.estimates[i], rows * scale
-            part, price = min(kept, rows) / rows if rows > 0 else 1.0, STORE * rows
+            part, price = min(rows_left, rows) / rows if rows > 0 else 1.0, STORE * rows
             left = (self.end - estimate.cost) * scale
             if price + left * part <= policy().clearly * left:
                 self.places[i] = needed

@@ -215,13 +215,13 @@ class _Building:
         return self.made[target][0]
 
     def node(self, target: Tuple, way: Way) -> tuple[tuple[Proof, ...], Random]:
-        own = self.explainer.random_of(way)
+        variables_of_way = self.explainer.random_of(way)
         if way.variable is not None:
-            return (self.fact(target, way.variable),), own
+            return (self.fact(target, way.variable),), variables_of_way
         if way.instance is None:
-            return self.aggregate(target, way, own)
+            return self.aggregate(target, way, variables_of_way)
         premises, random = self.premises(way.instance)
-        random = None if own is None or random is None else own | random
+        random = None if variables_of_way is None or random is None else variables_of_way | random
         if target.relation.startswith("#"):
             return premises, random
         clause = way.instance.body.clause
@@ -313,16 +313,16 @@ class _Building:
 
     # Aggregates
 
-    def aggregate(self, target: Tuple, way: Way, own: Random) -> tuple[tuple[Proof, ...], Random]:
+    def aggregate(self, target: Tuple, way: Way, variables_of_way: Random) -> tuple[tuple[Proof, ...], Random]:
         model, row = self.model, target.row
         rule = model.aggregates[target.relation]
         if rule.operator == "disjunct":
             (option,) = way.tuples
             nodes, random = self.made[option]
             line, source = self.wording.place(rule.span)
-            chance = self.explainer.probability(own)
+            chance = self.explainer.probability(variables_of_way)
             node = Proof("chance", "the choice among the heads", None, None, None, line, source, {}, chance)
-            return (*nodes, node), None if random is None or own is None else random | own
+            return (*nodes, node), None if random is None or variables_of_way is None else random | variables_of_way
         rows = rows_of_group(model, rule, row[: rule.num_group])
         rows.sort(key=lambda other: other[rule.num_group :][-1:] != row[-1:])
         explained = []
@@ -330,7 +330,9 @@ class _Building:
             tuple_ = self.explainer.derivations.tuple(rule.body, other)
             if self.has_proof(tuple_):
                 explained.append(self.row_node(rule, other, self.parts(tuple_)))
-        return (self.aggregate_node(rule, target.relation, row, explained, len(rows) - len(explained), own),), own
+        return (
+            self.aggregate_node(rule, target.relation, row, explained, len(rows) - len(explained), variables_of_way),
+        ), variables_of_way
 
     def row_node(self, rule: r.AggregateRule, row: Row, parts: tuple[Proof, ...]) -> Proof:
         if len(parts) == 1:
@@ -340,14 +342,20 @@ class _Building:
         return Proof("row", f"({', '.join(shown)})", premises=parts)
 
     def aggregate_node(
-        self, rule: r.AggregateRule, relation: str, row: Row, explained: Iterable[Proof], more: int, own: Random
+        self,
+        rule: r.AggregateRule,
+        relation: str,
+        row: Row,
+        explained: Iterable[Proof],
+        more: int,
+        variables_of_way: Random,
     ) -> Proof:
         types = self.model.rules.relations[relation].types[rule.num_group :]
         result = ", ".join(self.wording.value(w, t) for w, t in zip(row[rule.num_group :], types))
         line, source = self.wording.place(rule.span)
         written = self.wording.written(rule.span).strip() or rule.operator
         text = f"{result or 'true'} = {self.wording.aggregate(rule)}"
-        chance = self.explainer.probability(own)
+        chance = self.explainer.probability(variables_of_way)
         values = self.wording.values(relation, row)[rule.num_group :]
         return Proof("aggregate", text, None, values, written, line, source, {}, chance, tuple(explained), more)
 

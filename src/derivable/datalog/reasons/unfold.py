@@ -83,5 +83,5 @@ def _names(clause: r.Clause, terms: tuple[r.Var | r.Const, ...], prefix: str) ->
     heads = [term.name for term in clause.terms if isinstance(term, r.Var)]
     if len(set(heads)) < len(clause.terms):
         return None
-    own = {v.name: v for literal in clause.body for v in r.variables(literal)}
-    return {name: r.Var(prefix + name, v.type) for name, v in own.items()} | dict(zip(heads, terms))
+    inner_variables = {v.name: v for literal in clause.body for v in r.variables(literal)}
+    return {name: r.Var(prefix + name, v.type) for name, v in inner_variables.items()} | dict(zip(heads, terms))

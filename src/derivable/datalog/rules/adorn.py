@@ -98,10 +98,10 @@ class _Adorning:
         # What goes forward in time through negations (`rules.timed`) may ask for ever earlier times.
         twice = {name for name, place in component.items() if place in dependency.broken}
         for rule in self.program.rules:
-            own = component[rule.relation]
-            count = sum(component[target] == own for target, _ in dependencies(rule))
+            number_of_component = component[rule.relation]
+            count = sum(component[target] == number_of_component for target, _ in dependencies(rule))
             if count:
-                names.update(name for name, _ in dependencies(rule) if component[name] == own)
+                names.update(name for name, _ in dependencies(rule) if component[name] == number_of_component)
             if count > 1:
                 twice.add(rule.relation)
         return names, twice

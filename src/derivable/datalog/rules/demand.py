@@ -226,13 +226,13 @@ class _Transformation:
                 is_circular = place in broken and component[literal.relation] == place
                 return not is_circular and literal.relation not in weighed
 
-            kept = [literal for literal in rule.body if is_known(literal)]
-            if len(kept) < len(rule.body):
-                kept, bound = evaluable(kept)
+            known_literals = [literal for literal in rule.body if is_known(literal)]
+            if len(known_literals) < len(rule.body):
+                known_literals, bound = evaluable(known_literals)
                 if not bound.issuperset(name for term in rule.terms for name in r.names(term)):
                     stuck.append(target)
                     continue
-                rule = replace(rule, body=tuple(kept))
+                rule = replace(rule, body=tuple(known_literals))
                 self.weak.append(rule)
             if not _says_nothing(rule):
                 weakened.setdefault(rule, target)

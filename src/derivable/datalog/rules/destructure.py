@@ -34,8 +34,10 @@ def without_cycles(program: r.Rules) -> r.Rules:
     rules = []
     for rule in program.rules:
         if isinstance(rule, r.Clause) and place[rule.relation] in broken and rule.relation not in constructors:
-            own = {name: c for name, c in constructors.items() if place[name] == place[rule.relation]}
-            rule = _by_expressions(rule, own)
+            recursive_constructors = {
+                name: c for name, c in constructors.items() if place[name] == place[rule.relation]
+            }
+            rule = _by_expressions(rule, recursive_constructors)
         rules.append(rule)
     return replace(program, rules=tuple(rules))
 

@@ -99,8 +99,8 @@ def _may_be_inlined(program: r.Rules, rule: r.Clause) -> bool:
     if len(head) < len(rule.terms) or len(set(head)) < len(head) or not _num_atoms(rule):
         return False
     # `#demand` guards and terms that are taken apart stay where they are.
-    own = {literal.relation for literal in rule.body if isinstance(literal, (r.Atom, r.Negated))}
-    if rule.relation in own or any(program.relations[name].is_certain for name in own):
+    read_relations = {literal.relation for literal in rule.body if isinstance(literal, (r.Atom, r.Negated))}
+    if rule.relation in read_relations or any(program.relations[name].is_certain for name in read_relations):
         return False
     return not any(
         isinstance(literal, r.RuleProbability) or not r.names(literal) <= set(head) or _has_wildcard(literal)

@@ -38,8 +38,8 @@ def with_keys(rules: r.Rules) -> r.Rules:
     place = cycles(rules.relations, rules.rules).place
     for rule in aggregates:
         if place[rule.relation] in {place[name] for name in (rule.body, rule.groups) if name is not None}:
-            own = {name for name, component in place.items() if component == place[rule.relation]}
-            made = _Keys(rules, rule, own).rewritten()
+            component_relations = {name for name, component in place.items() if component == place[rule.relation]}
+            made = _Keys(rules, rule, component_relations).rewritten()
             # One that does not fit leaves the cycle, and the error says so of the rules as they were.
             rules = rules if made is None else made
     return rules
@@ -48,8 +48,8 @@ def with_keys(rules: r.Rules) -> r.Rules:
 class _Keys:
     """An aggregate of a recursion, the relations of which are `own`."""
 
-    def __init__(self, rules: r.Rules, rule: r.AggregateRule, own: set[str]):
-        self.rules, self.rule, self.own = rules, rule, own
+    def __init__(self, rules: r.Rules, rule: r.AggregateRule, component_relations: set[str]):
+        self.rules, self.rule, self.own = rules, rule, component_relations
         clauses = [clause for clause in rules.rules if isinstance(clause, r.Clause)]
         self.bodies = [clause for clause in clauses if clause.relation == rule.body]
         self.groups = [clause for clause in clauses if clause.relation == rule.groups]

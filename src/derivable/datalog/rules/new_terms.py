@@ -39,8 +39,8 @@ def with_terms(program: r.Rules) -> r.Rules:
     program = _with_given(program)
     heads: dict[tuple[str, int, str], r.Clause] = {}
     nested: dict[tuple[str, int, str], r.Clause] = {}
-    own = {c.relation for c in program.constructors.values()}
-    there = {row[0] for facts in program.facts if facts.relation in own for row in facts.rows}
+    constructor_relations = {c.relation for c in program.constructors.values()}
+    there = {row[0] for facts in program.facts if facts.relation in constructor_relations for row in facts.rows}
     for rule in program.rules:
         if not isinstance(rule, r.Clause):
             continue

@@ -39,14 +39,16 @@ def reached(program: r.Rules) -> r.Rules:
     needed = needed_for(with_terms(program), (*program.outputs, *goals, *dependents(program, demanded)))
     if all(rule.relation in needed for rule in program.rules):
         return program
-    kept = {facts.relation for facts in program.facts}.union(c.relation for c in program.constructors.values())
+    names_with_facts = {facts.relation for facts in program.facts}.union(
+        c.relation for c in program.constructors.values()
+    )
     return replace(
         program,
         rules=tuple(rule for rule in program.rules if rule.relation in needed),
         relations={
             name: relation
             for name, relation in program.relations.items()
-            if name in needed or name in kept or not name.startswith("#")
+            if name in needed or name in names_with_facts or not name.startswith("#")
         },
     )
 

@@ -54,11 +54,11 @@ def _projected(
     is_tagged: bool,
 ) -> r.Clause:
     """The clause with projections for atoms, whose rules are added to those made."""
-    own = component[clause.relation]
+    number_of_component = component[clause.relation]
     sources = [
         one for one in clause.body if isinstance(one, r.Atom) or (isinstance(one, r.Generate) and not one.negated)
     ]
-    recursive = [one for one in sources if isinstance(one, r.Atom) and component[one.relation] == own]
+    recursive = [one for one in sources if isinstance(one, r.Atom) and component[one.relation] == number_of_component]
     if len(sources) < 2 or not (recursive or is_tagged):
         return clause
     uses = Counter(v.name for node in (*clause.terms, *clause.body) for v in r.variables(node))

@@ -98,16 +98,20 @@ class _Flipped:
         """Add what becomes of a rule of the relation; whether it is of the right shape."""
         if not isinstance(rule, r.Clause):
             return False
-        own = [a for a in rule.body if isinstance(a, (r.Atom, r.Negated)) and a.relation == self.name]
-        if not own:
+        recursive_atoms = [a for a in rule.body if isinstance(a, (r.Atom, r.Negated)) and a.relation == self.name]
+        if not recursive_atoms:
             self.answer(rule)
             return True
-        if len(own) > 1 or isinstance(own[0], r.Negated) or not self.hands_through(rule, own[0]):
+        if (
+            len(recursive_atoms) > 1
+            or isinstance(recursive_atoms[0], r.Negated)
+            or not self.hands_through(rule, recursive_atoms[0])
+        ):
             return False
         terms, equations = asked(rule, self.columns)
         start = r.Atom(self.reached, (*self.seeds, *terms), rule.span)
-        next_terms = tuple(term for c in self.columns if (term := own[0].terms[c]) is not None)
-        others = tuple(literal for literal in rule.body if literal is not own[0])
+        next_terms = tuple(term for c in self.columns if (term := recursive_atoms[0].terms[c]) is not None)
+        others = tuple(literal for literal in rule.body if literal is not recursive_atoms[0])
         self.rules.append(r.Clause(self.reached, (*self.seeds, *next_terms), (start, *equations, *others), rule.span))
         return len(next_terms) == len(self.columns)
 
@@ -119,13 +123,13 @@ class _Flipped:
         head = tuple(seeds.get(c, term) for c, term in enumerate(rule.terms))
         self.rules.append(r.Clause(self.asked, head, (start, *equations, *rule.body), rule.span))
 
-    def hands_through(self, rule: r.Clause, own: r.Atom) -> bool:
+    def hands_through(self, rule: r.Clause, recursive_atom: r.Atom) -> bool:
         """Whether all columns that are not asked with are those of the recursive atom, and matter nowhere else."""
         free = [c for c in range(len(rule.terms)) if c not in self.columns]
         names = [v.name for node in (*rule.terms, *rule.body) for v in r.variables(node)]
         for c in free:
             term = rule.terms[c]
-            if not isinstance(term, r.Var) or own.terms[c] != term or names.count(term.name) != 2:
+            if not isinstance(term, r.Var) or recursive_atom.terms[c] != term or names.count(term.name) != 2:
                 return False
         return True
 
@@ -147,7 +151,7 @@ class _Flipped:
         """The program in which it is flipped."""
         others = [rule for rule in program.rules if rule.relation != self.name]
         names = {self.name: self.asked}
-        kept = [renamed(rule, names) if isinstance(rule, r.Clause) else rule for rule in others]
+        renamed_rules = [renamed(rule, names) if isinstance(rule, r.Clause) else rule for rule in others]
         types = self.relation.types
         both = tuple(types[c] for c in self.columns) * 2
         relations = {
@@ -157,4 +161,4 @@ class _Flipped:
                 self.asked, types, is_hidden=True, span=self.relation.span, lattice=self.relation.lattice
             ),
         }
-        return replace(program, relations=relations, rules=(*kept, *self.seen.values(), *self.rules))
+        return replace(program, relations=relations, rules=(*renamed_rules, *self.seen.values(), *self.rules))

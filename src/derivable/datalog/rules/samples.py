@@ -43,12 +43,15 @@ class Sampled:
 def with_samples(program: r.Rules, varying: Iterable[str]) -> Sampled:
     """The program over a batch of samples, of which the `varying` relations have facts of their own. It is the last
     pass over core rules."""
-    own = frozenset(dependents(program, [name for name in varying if name in program.relations]))
-    relations = {name: _widened(rel) if name in own else rel for name, rel in program.relations.items()}
+    varying_relations = frozenset(dependents(program, [name for name in varying if name in program.relations]))
+    relations = {name: _widened(rel) if name in varying_relations else rel for name, rel in program.relations.items()}
     relations[SAMPLES] = r.Relation(SAMPLES, (U32,), is_hidden=True, is_certain=True)
-    made = _Made(relations, own, [])
+    made = _Made(relations, varying_relations, [])
     rules = [made.clause(rule) if isinstance(rule, r.Clause) else made.aggregate(rule) for rule in program.rules]
-    return Sampled(replace(program, relations=made.relations, rules=(*rules, *made.copies), facts=(), queries=()), own)
+    return Sampled(
+        replace(program, relations=made.relations, rules=(*rules, *made.copies), facts=(), queries=()),
+        varying_relations,
+    )
 
 
 def _widened(relation: r.Relation) -> r.Relation:

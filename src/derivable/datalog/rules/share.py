@@ -32,9 +32,9 @@ def share(program: r.Rules) -> r.Rules:
         new: dict[str, str] = {}
         for name, rules in shared.items():
             key = program.relations[name].types, *(_canonical(rule, same) for rule in rules)
-            kept = first.setdefault(key, name)
-            if kept != name:
-                new[name] = kept
+            first_name = first.setdefault(key, name)
+            if first_name != name:
+                new[name] = first_name
         if not new:
             break
         same.update(new)

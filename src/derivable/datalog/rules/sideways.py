@@ -152,12 +152,12 @@ def evaluable(literals: Sequence[r.Literal]) -> tuple[list[r.Literal], set[str]]
 
 def _pruned(before: Sequence[r.Literal], names: set[str], patterns: Patterns) -> tuple[r.Literal, ...]:
     """The literals without the definitions and the demanded atoms whose values nothing needs."""
-    kept = list(before)
+    literals = list(before)
     changed = True
     while changed:
         changed = False
-        for literal in reversed(kept):
-            rest = [other for other in kept if other is not literal]
+        for literal in reversed(literals):
+            rest = [other for other in literals if other is not literal]
             elsewhere = names.union(*map(r.names, rest))
             if isinstance(literal, r.Atom) and literal.relation in patterns:
                 fresh = r.names(literal) - evaluable(rest)[1]
@@ -165,8 +165,8 @@ def _pruned(before: Sequence[r.Literal], names: set[str], patterns: Patterns) ->
             else:
                 is_needed = not _defines(literal, elsewhere)
             if not is_needed:
-                kept, changed = rest, True
-    return tuple(kept)
+                literals, changed = rest, True
+    return tuple(literals)
 
 
 def _defines(literal: r.Literal, elsewhere: set[str]) -> bool:

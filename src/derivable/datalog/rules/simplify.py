@@ -148,7 +148,7 @@ def _without_empty(program: r.Rules, rules: list[r.Rule]) -> list[r.Rule]:
         auxiliary -= empty
         if not empty:
             return rules
-        rules = [kept for rule in rules if (kept := _without(rule, empty)) is not None]
+        rules = [simpler for rule in rules if (simpler := _without(rule, empty)) is not None]
 
 
 def _without(rule: r.Rule, empty: set[str]) -> r.Rule | None:
@@ -157,5 +157,5 @@ def _without(rule: r.Rule, empty: set[str]) -> r.Rule | None:
         return rule
     if any(isinstance(literal, r.Atom) and literal.relation in empty for literal in rule.body):
         return None
-    kept = tuple(a for a in rule.body if not (isinstance(a, r.Negated) and a.relation in empty))
-    return rule if len(kept) == len(rule.body) else replace(rule, body=kept)
+    literals = tuple(a for a in rule.body if not (isinstance(a, r.Negated) and a.relation in empty))
+    return rule if len(literals) == len(rule.body) else replace(rule, body=literals)

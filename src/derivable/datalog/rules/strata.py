@@ -172,9 +172,9 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
     for rule in program.rules:
         rules_of[position[rule.relation]].append(rule)
     strata = []
-    for component, own in zip(parts, rules_of):
+    for component, rules_of_part in zip(parts, rules_of):
         members = tuple(sorted(component, key=rank.__getitem__))
-        rules = tuple(own)
+        rules = tuple(rules_of_part)
         is_recursive = any(target in component for rule in rules for target, _ in dependencies(rule))
         strata.append(Stratum(members, rules, is_recursive, by_time.get(members[0])))
     return Strata(program, tuple(strata))

@@ -135,12 +135,12 @@ def _readings(program: r.Rules, rule: r.Rule, component: set[str]) -> Iterator[_
             yield _Reading(rule, literal.relation, {}, False)
         if not isinstance(literal, (r.Atom, r.Negated)) or literal.relation not in component:
             continue
-        own = program.relations[literal.relation].types
+        column_types = program.relations[literal.relation].types
         lags = {}
         for h, head in enumerate(heads):
             for b, term in enumerate(literal.terms):
                 body = None if term is None else _shifted(term, shifts)
-                if head and body and head[0] == body[0] and head[1] >= body[1] and types[h] == own[b]:
+                if head and body and head[0] == body[0] and head[1] >= body[1] and types[h] == column_types[b]:
                     lags[h, b] = head[1] - body[1]
         yield _Reading(rule, literal.relation, lags, isinstance(literal, r.Atom), literal)
 
@@ -273,8 +273,8 @@ def _time_of(program: r.Rules, rule: r.Rule, columns: Mapping[str, int]) -> r.Cl
     if isinstance(rule, r.Clause):
         time = rule.terms[column]
         # A tuple that is uncertain is neither there nor not there: what negations say is left out.
-        kept, bound = evaluable([one for one in rule.body if _may_say_times(one, columns)])
-        return r.Clause(TIMES, (time,), tuple(kept), rule.span) if r.names(time) <= bound else None
+        literals, bound = evaluable([one for one in rule.body if _may_say_times(one, columns)])
+        return r.Clause(TIMES, (time,), tuple(literals), rule.span) if r.names(time) <= bound else None
     if rule.groups is None or rule.groups in columns:
         return None
     variables = tuple(r.Var(f"x{c}", t, rule.span) for c, t in enumerate(program.relations[rule.groups].types))
@@ -345,9 +345,13 @@ def _program(
     """A program of some rules, with those relations of the whole one that they read."""
     name, column = next(iter(columns.items()))
     time = program.relations[name].types[column]
-    own = dict(relations)
+    relations_of_time = dict(relations)
     for name, types in ((NOW, (time,)), (TIMES, (time,)), (LATE, (INDEX, time, time))):
-        own[name] = r.Relation(name, types, is_hidden=True, is_certain=True)
+        relations_of_time[name] = r.Relation(name, types, is_hidden=True, is_certain=True)
     read = {name for rule in rules for name, _ in dependencies(rule)}
-    outside = {name: relation for name, relation in program.relations.items() if name in read and name not in own}
-    return replace(program, relations={**outside, **own}, facts=(), rules=tuple(rules), outputs=(), queries=())
+    outside = {
+        name: relation for name, relation in program.relations.items() if name in read and name not in relations_of_time
+    }
+    return replace(
+        program, relations={**outside, **relations_of_time}, facts=(), rules=tuple(rules), outputs=(), queries=()
+    )

@@ -130,12 +130,18 @@ class Clause:
     def with_own_names(self, node: n.Aggregate, around: set[str]) -> n.Aggregate:
         """An aggregate whose own variables have names that nothing else has. Those of its target are its own."""
         target = () if node.target is None else variables_outside([node.target])
-        own = {name: self.names.fresh(name) for name in _own_variables(node) if name not in around or name in target}
+        fresh_names = {
+            name: self.names.fresh(name) for name in _own_variables(node) if name not in around or name in target
+        }
 
         def change(part: Any) -> Any:
-            return replace(part, name=own[part.name]) if isinstance(part, n.Variable) and part.name in own else part
+            return (
+                replace(part, name=fresh_names[part.name])
+                if isinstance(part, n.Variable) and part.name in fresh_names
+                else part
+            )
 
-        return replaced(node, change) if own else node
+        return replaced(node, change) if fresh_names else node
 
     # What binds what
 

@@ -163,17 +163,17 @@ class _Flattening:
             message = f"`{name}` has {len(parameters)} parameters, {len(wanted.arguments)} given"
             raise self.error(message, wanted.span)
         arguments = [binding.get(a, scope.full_name(a, "types")) for a in wanted.arguments]
-        own = {**around, **dict(zip(parameters, arguments))}
+        binding_inside = {**around, **dict(zip(parameters, arguments))}
         made: list[Part] = []
         for base in component.bases:
-            made += self.parts(base, scope, own, overridden | component.overrides, (*below, component))
+            made += self.parts(base, scope, binding_inside, overridden | component.overrides, (*below, component))
         for relation in component.items:
             if not isinstance(relation, n.Relation) or relation.name not in overridden:
                 continue
             if "overridable" not in relation.qualifiers:
                 hint = f"declare it so: `.decl {relation.name}(...) overridable`"
                 raise self.error(f"`{relation.name}` is overridden, and not overridable", relation.span, hint)
-        return [*made, Part(component.items, own, overridden)]
+        return [*made, Part(component.items, binding_inside, overridden)]
 
     # Names
 

@@ -201,20 +201,22 @@ class Expressions:
         if is_extremum(node):
             hint = f"an aggregate is `{name} x : {{ p(x) }}`, and `{name}(x, y)` takes two values"
             raise self.types.error(TypeMismatchError, f"`{name}` of one value stands in heads alone", span, hint)
-        own = typed.argument(node, wanted if wanted in (*NUMERIC, "symbol") else None) or "number"
-        if own not in NUMERIC and name not in ("+", "max", "min"):
+        type_name = typed.argument(node, wanted if wanted in (*NUMERIC, "symbol") else None) or "number"
+        if type_name not in NUMERIC and name not in ("+", "max", "min"):
             shown = {"neg": "-"}.get(name, name)
-            raise self.types.error(TypeMismatchError, f"`{shown}` is for numbers, this is of the type {own}", span)
-        if own not in (*NUMERIC, "symbol"):
-            raise self.types.error(TypeMismatchError, f"`{name}` is for numbers and symbols, not for {own}", span)
-        if own == "float" and name in _WHOLE:
+            raise self.types.error(
+                TypeMismatchError, f"`{shown}` is for numbers, this is of the type {type_name}", span
+            )
+        if type_name not in (*NUMERIC, "symbol"):
+            raise self.types.error(TypeMismatchError, f"`{name}` is for numbers and symbols, not for {type_name}", span)
+        if type_name == "float" and name in _WHOLE:
             raise self.types.error(TypeMismatchError, f"`{name}` is for whole numbers, not for floats", span)
-        parts = [self.value(a, typed, own) for a in arguments]
-        if own == "symbol" and name == "+":
+        parts = [self.value(a, typed, type_name) for a in arguments]
+        if type_name == "symbol" and name == "+":
             return self.call("string_concat", *parts, span=span)
         if name in ("*", "/", "%"):
             return s.Binary(name, *parts, span=span)
-        if own == "symbol" and name in ("max", "min"):
+        if type_name == "symbol" and name in ("max", "min"):
             return self.extremum(name, parts, span)
         return self.call(_CALLS[name], *parts, span=span)
 

@@ -25,13 +25,13 @@ def inlined(items: list[n.Node], types: Types, names: Names) -> list[n.Node]:
             for head in item.heads:
                 if head.name in marked:
                     rules.setdefault(head.name, []).append(replace(item, heads=(head,)))
-    open_ones = {name for name, own in rules.items() if any(_is_open(rule, types, names) for rule in own)}
+    open_ones = {name for name, rules_of in rules.items() if any(_is_open(rule, types, names) for rule in rules_of)}
     while True:
         # Who reads such a relation is such a one itself, if it is to be inlined.
         more = {
             name
-            for name, own in rules.items()
-            if name not in open_ones and any(_reads(rule) & open_ones for rule in own)
+            for name, rules_of in rules.items()
+            if name not in open_ones and any(_reads(rule) & open_ones for rule in rules_of)
         }
         if not more:
             break

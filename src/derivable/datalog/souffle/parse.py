@@ -239,7 +239,7 @@ class Parser(Arguments):
         return n.ComponentType(name.text, tuple(arguments), span=name.span)
 
     def component(self, start: n.Span) -> n.Component:
-        own, bases = self.component_type(), []
+        component_type, bases = self.component_type(), []
         if self.takes(":"):
             bases.append(self.component_type())
             while self.takes(",") or self.takes(":"):
@@ -249,7 +249,7 @@ class Parser(Arguments):
         overrides: set[str] = set()
         items = self.items(overrides)
         self.expect("}", "a component ends with `}`")
-        return n.Component(own, tuple(bases), tuple(items), frozenset(overrides), span=span)
+        return n.Component(component_type, tuple(bases), tuple(items), frozenset(overrides), span=span)
 
     # Input and output
 

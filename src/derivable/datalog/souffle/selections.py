@@ -160,12 +160,12 @@ def _extremum(rule: n.Subsumption) -> tuple[int, str] | None:
     place = differing[0]
     sides = body.left, body.right
     if sides == (less[place], greater[place]):
-        kept = {"<": "max", "<=": "max", ">": "min", ">=": "min"}
+        lattice_of = {"<": "max", "<=": "max", ">": "min", ">=": "min"}
     elif sides == (greater[place], less[place]):
-        kept = {"<": "min", "<=": "min", ">": "max", ">=": "max"}
+        lattice_of = {"<": "min", "<=": "min", ">": "max", ">=": "max"}
     else:
         return None
-    return (place, kept[body.operator]) if body.operator in kept else None
+    return (place, lattice_of[body.operator]) if body.operator in lattice_of else None
 
 
 def feeders(items: list[n.Node]) -> dict[str, set[str]]:

@@ -360,8 +360,10 @@ class Translation:
         group = tuple(name for name in dict.fromkeys(node.used) if name in outer)
         inner.given = self.groups(node, clause, group, span) if group else None
         formulas = [self.literal(literal, inner) for literal in inner.literals]
-        own = [name for name in dict.fromkeys(x for part in inner.literals for x in _names(part)) if name not in outer]
-        bindings, arguments, result_type = self.folded(operator, inner, clause, formulas, own, span)
+        inner_names = [
+            name for name in dict.fromkeys(x for part in inner.literals for x in _names(part)) if name not in outer
+        ]
+        bindings, arguments, result_type = self.folded(operator, inner, clause, formulas, inner_names, span)
         result = s.Variable(self.names.fresh("r"), span=span)
         operator = "avg" if operator == "mean" else operator
         body = _conjunction(formulas, span) or s.Constant(True, "bool", span=span)
@@ -382,12 +384,12 @@ class Translation:
         return replaced(literal, named)
 
     def folded(
-        self, operator: str, inner: Clause, clause: Clause, formulas: list[Any], own: list[str], span: n.Span
+        self, operator: str, inner: Clause, clause: Clause, formulas: list[Any], inner_names: list[str], span: n.Span
     ) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
         """(the variables that are folded, those that tell rows apart, the type that the result is made of)."""
         words = self.expressions.words
         if operator == "count":
-            return tuple(own or self.constant(formulas, span)), (), "count"
+            return tuple(inner_names or self.constant(formulas, span)), (), "count"
         [target] = inner.heads
         assert isinstance(target, n.Argument)
         t = "float" if operator == "mean" else inner.typed.argument(target) or "number"
@@ -403,7 +405,7 @@ class Translation:
             value = s.Cast(value, words["float"], span=span)
         folded = self.names.fresh("t")
         formulas.append(s.Binary("==", s.Variable(folded, span=span), value, span=span))
-        rows = tuple(own) if operator in ("sum", "mean") else ()
+        rows = tuple(inner_names) if operator in ("sum", "mean") else ()
         return (folded,), rows, words[t] if wide is not None else None
 
     def constant(self, formulas: list[Any], span: n.Span) -> list[str]:
@@ -431,14 +433,14 @@ class Translation:
         """`autoinc()`: the rows of the other literals are numbered in their order, after those of earlier rules."""
         span = node.value.span
         others = [one for one in clause.literals if not (isinstance(one, Bound) and isinstance(one.value, n.Counter))]
-        own = list(dict.fromkeys(name for one in others for name in _names(one)))
+        inner_names = list(dict.fromkeys(name for one in others for name in _names(one)))
         name = self.names.fresh("#rows")
         rows = [self.literal(one, clause) for one in others]
-        own = own or self.constant(rows, span)
-        self.items.append(s.Rule((_atom(name, own, span),), _conjunction(rows, span), span=span))
-        inner = [self.names.fresh(x) for x in own]
+        inner_names = inner_names or self.constant(rows, span)
+        self.items.append(s.Rule((_atom(name, inner_names, span),), _conjunction(rows, span), span=span))
+        inner = [self.names.fresh(x) for x in inner_names]
         place = s.Variable(self.names.fresh("i"), span=span)
-        outputs = (place, *(s.Variable(x, span=span) for x in own))
+        outputs = (place, *(s.Variable(x, span=span) for x in inner_names))
         formulas: list[Any] = [s.Aggregate("enumerate", tuple(inner), _atom(name, inner, span), outputs, span=span)]
         value: Any = s.Call("wrapping_count", (s.Variable(place.name, span=span),), span=span)
         for earlier, width in self.numbered:
@@ -447,7 +449,7 @@ class Translation:
             formulas.append(s.Aggregate("count", columns, _atom(earlier, columns, span), (count,), span=span))
             more = s.Call("wrapping_count", (s.Variable(count.name, span=span),), span=span)
             value = s.Call("wrapping_add", (value, more), span=span)
-        self.numbered.append((name, len(own)))
+        self.numbered.append((name, len(inner_names)))
         formulas.append(s.Binary("==", s.Variable(node.variable.name, span=span), value, span=span))
         return _conjunction(formulas, span)
 

@@ -93,11 +93,13 @@ class Types:
                 self.records[name] = Constructor(_free(name, taken), "", self.fields(item.fields))
                 self.nils[name] = _free(f"{name}_nil", taken)
             elif isinstance(item, n.SumType):
-                own = self.sums[name] = {}
+                branches_of = self.sums[name] = {}
                 for branch in item.variants:
-                    if branch.name in own:
+                    if branch.name in branches_of:
                         raise self.error(BindingError, f"the branch `{branch.name}` is declared twice", branch.span)
-                    own[branch.name] = Constructor(_free(branch.name, taken), branch.name, self.fields(branch.fields))
+                    branches_of[branch.name] = Constructor(
+                        _free(branch.name, taken), branch.name, self.fields(branch.fields)
+                    )
 
     def error(self, kind: type[DerivableError], message: str, span: n.Span, hint: str | None = None) -> DerivableError:
         return kind(message, hint=hint, source=self.file.source, text=self.file.text, span=span)
@@ -228,10 +230,10 @@ class ClauseTypes:
             case n.Branch(arguments=arguments):
                 if wanted is None and sum(node.name.rpartition(".")[2] in b for b in self.types.sums.values()) > 1:
                     return None
-                own, constructor = self.types.branch(node, wanted)
+                branch_type, constructor = self.types.branch(node, wanted)
                 for argument, t in zip(arguments, constructor.fields):
                     self.argument(argument, t)
-                return own
+                return branch_type
             case n.As(operand=operand, type_name=name):
                 t = self.types.resolved(name, node.span)
                 self.argument(operand, t if isinstance(operand, n.TERMS) else None)

@@ -331,13 +331,13 @@ def _disjunction(place: _Place, item: int) -> Form | None:
     """`;` behind a head with a probability, or between formulas."""
     if place.token.text != ";":
         return None
-    own, after = place.tokens[item : place.position], place.at(1)
+    item_tokens, after = place.tokens[item : place.position], place.at(1)
     if after.kind == "end" or after.text in ITEM_KEYWORDS:
         return place.form("`;` ends nothing", "items end without a sign: leave the `;` out")
-    if any(t.text in ("=", ":-") for t in own):
+    if any(t.text in ("=", ":-") for t in item_tokens):
         return place.form("`;` joins no formulas", "write `or` between them: `rel p(x) = q(x) or r(x)`")
-    first = next((i for i, t in enumerate(own) if t.kind in ("integer", "float")), None)
-    if first is None or own[first - 1].text == "{":
+    first = next((i for i, t in enumerate(item_tokens) if t.kind in ("integer", "float")), None)
+    if first is None or item_tokens[first - 1].text == "{":
         # A set of heads with probabilities is of this language.
         return None
     whole = _Place(place.text, place.tokens, item + first)

@@ -20,9 +20,11 @@ NEEDED = ("zero", "one", "add", "mult")
 _GONE, _ONE = 0, 1
 
 
-def _lacks(own: Any, name: str) -> DomainError:
+def _lacks(instance: Any, name: str) -> DomainError:
     """The error of a class that leaves out a method that it needs."""
-    return DomainError(f"the provenance {type(own).__name__} has no `{name}`", hint=f"it needs {', '.join(NEEDED)}")
+    return DomainError(
+        f"the provenance {type(instance).__name__} has no `{name}`", hint=f"it needs {', '.join(NEEDED)}"
+    )
 
 
 class Provenance:
@@ -120,8 +122,8 @@ class ShortestProof(Provenance):
         return math.exp(-tag[0])
 
 
-def _has_columns(own: Any) -> bool:
-    return bool(getattr(own, "columns", False))
+def _has_columns(instance: Any) -> bool:
+    return bool(getattr(instance, "columns", False))
 
 
 def has_methods(given: Any) -> bool:
@@ -217,10 +219,10 @@ class CustomTags(ColumnTags):
 
     sums_distribute = False
 
-    def __init__(self, own: Any, facts: RandomFacts):
+    def __init__(self, instance: Any, facts: RandomFacts):
         super().__init__(np.int64, _GONE, _ONE)
-        self.own, self.facts = own, facts
-        self.tags: _Objects | _Arrays = (_Arrays if _has_columns(own) else _Objects)(self.method("one")())
+        self.own, self.facts = instance, facts
+        self.tags: _Objects | _Arrays = (_Arrays if _has_columns(instance) else _Objects)(self.method("one")())
         self.of_facts: dict[int, int] = {}
 
     def copy(self, facts: RandomFacts) -> CustomTags:

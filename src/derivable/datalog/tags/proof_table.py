@@ -228,7 +228,7 @@ class ProofTable:
 
 def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset[Proof]:
     """The proofs where `true` is the one true variable of `options` (0: none of them is)."""
-    kept = set()
+    proofs_left = set()
     fixed = set(options)
     for proof in proofs:
         rest = []
@@ -238,8 +238,8 @@ def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset
             elif (literal > 0) != (abs(literal) == true):
                 break
         else:
-            kept.add(tuple(rest))
-    return frozenset(kept)
+            proofs_left.add(tuple(rest))
+    return frozenset(proofs_left)
 
 
 class TableTags(ColumnTags):

@@ -125,23 +125,23 @@ def proofs_kept(given: Any, record: Semiring | Inference | None, k: int | None) 
 
     given   the provenance as the user gave it, None for the default one; `record` is that of it
 
-    Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no number of proofs.
+    Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no num of proofs.
     """
     if k is not None and (not is_integer(k) or k < 1):
         raise DomainError(f"k is {k!r}; topkproofs keeps at least one proof", hint="k=3, for instance")
-    own = scallop_name(given)[1] if isinstance(given, str) else None
-    if own is not None:
-        if k not in (None, own) or own < 1:
+    num = scallop_name(given)[1] if isinstance(given, str) else None
+    if num is not None:
+        if k not in (None, num) or num < 1:
             raise DomainError(
-                f"the provenance {given!r} keeps {own} proof{'s' * (own != 1)}{'' if k is None else f', and k is {k}'}",
+                f"the provenance {given!r} keeps {num} proof{'s' * (num != 1)}{'' if k is None else f', and k is {k}'}",
                 hint='leave k out, or provenance="topkproofs" with k',
             )
-        return own
+        return num
     if k is not None and (record is None or record.name not in _WITH_K):
         name = "the default provenance" if record is None else repr(given if isinstance(given, str) else record.name)
         warn(
             f"k = {k} has no effect under {name}",
-            hint=f"k is the number of proofs that are kept, of {', '.join(_WITH_K)}",
+            hint=f"k is the num of proofs that are kept, of {', '.join(_WITH_K)}",
         )
     return 3 if k is None else k
 
@@ -176,8 +176,8 @@ def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Infere
 def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:
     """Which numbers it takes as tags; `name` is what the user calls it."""
     semiring = provenance if isinstance(provenance, Semiring) else None
-    own = provenance.own if isinstance(provenance, Inference) else None
-    return Carrier(name or provenance.name, semiring, provenance is PROOFS, own is not None)
+    instance = provenance.own if isinstance(provenance, Inference) else None
+    return Carrier(name or provenance.name, semiring, provenance is PROOFS, instance is not None)
 
 
 def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) -> ColumnTags:

@@ -125,8 +125,8 @@ class DataTypes(Declarations, ABC):
         if name in self.constants:
             self.mismatch(f"`{name}` is a constant, not a constructor", span, f"write `{name}` alone")
         if name in self.types:
-            own = [c.name for c in self.constructors.values() if c.type.name == name]
-            hint = f"its constructors are {', '.join(own)}" if own else "it has no constructors"
+            of_type = [c.name for c in self.constructors.values() if c.type.name == name]
+            hint = f"its constructors are {', '.join(of_type)}" if of_type else "it has no constructors"
             self.mismatch(f"`{name}` is a type, not a constructor", span, hint)
         hint = suggestion(name, self.constructors, f"declare it: `type T = {name}(...) | ...`")
         return self.error(BindingError, f"unknown constructor `{name}`", span, hint)

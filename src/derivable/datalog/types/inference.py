@@ -181,8 +181,8 @@ class _Inference(Formulas):
                     self.atom(head)
                 if body is not None:
                     self.formula(body)
-                for own in (*item.head_tags, *(() if tag is None else (tag,))):
-                    self.tag(own)
+                for tag_node in (*item.head_tags, *(() if tag is None else (tag,))):
+                    self.tag(tag_node)
             case s.ReduceRule(relation=name, aggregate=aggregate):
                 self.defined.add(name)
                 self.reduce_rule(item, aggregate)

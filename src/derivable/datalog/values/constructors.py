@@ -66,11 +66,11 @@ def check_term(term: Entity, constructors: Mapping[str, Constructor]) -> None:
 
 def check_type(term: Entity, t: ValueType, constructors: Mapping[str, Constructor]) -> None:
     """Raise TypeMismatchError unless a term, whose constructor is known, is of a data type."""
-    own = constructors[term.functor].type
-    if t.name not in ("Entity", own.name):
+    term_type = constructors[term.functor].type
+    if t.name not in ("Entity", term_type.name):
         names = [c.name for c in constructors.values() if c.type.name == t.name]
         raise TypeMismatchError(
-            f"`{_short(term)}` is {own}, expected {t}", hint=f"the constructors of {t} are {', '.join(names)}"
+            f"`{_short(term)}` is {term_type}, expected {t}", hint=f"the constructors of {t} are {', '.join(names)}"
         )
 
 

@@ -179,6 +179,6 @@ def _to_float32(number: int) -> float:
     # Rounded once: the first 53 bits, of which the last says whether any bit that is lost is set, are exact on the way.
     lost = max(abs(number).bit_length() - 53, 0)
     magnitude = abs(number)
-    kept = magnitude >> lost | bool(magnitude & (1 << lost) - 1)
+    rounded = magnitude >> lost | bool(magnitude & (1 << lost) - 1)
     with np.errstate(over="ignore"):
-        return float(np.float32(float(kept << lost if number >= 0 else -(kept << lost))))
+        return float(np.float32(float(rounded << lost if number >= 0 else -(rounded << lost))))

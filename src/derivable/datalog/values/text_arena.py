@@ -155,8 +155,8 @@ class TextArena:
     def _place(self, given: Encoded, numbers: np.ndarray, appends: bool) -> int:
         texts, hashes = (_to_read(given.data), given.starts, given.stops), empty(len(given), np.int64)
         kernels.hash_texts(*texts, self.mask, hashes)
-        own = self.data, self.offsets, self.size, self.table
-        return kernels.place_texts(*own, *texts, hashes, numbers, appends)
+        arrays = self.data, self.offsets, self.size, self.table
+        return kernels.place_texts(*arrays, *texts, hashes, numbers, appends)
 
     def _make_room(self, count: int, num_bytes: int, expected: int) -> None:
         """Have room for texts; `expected` are those that the table is to have slots for when it grows."""
