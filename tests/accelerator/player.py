@@ -19,7 +19,7 @@ HARNESS = """
 #include <cstring>
 extern "C" void play(const char* stimulus, long wide_in, char* response, long wide_out, long cycles) {
   VerilatedContext context;
-  context.randReset(2);
+  context.randReset(0);  // a stimulus says all from the first cycle on
   Vplayer top(&context);
   for (long cycle = 0; cycle < cycles; ++cycle) {
     std::memcpy(&top.stimulus, stimulus + cycle * wide_in, wide_in);

@@ -72,7 +72,7 @@ def sets(lowered):
     }
 
 
-def run(folder, *arguments, options="seed=3 latency=20 late=40 refuse=30"):
+def run(folder, *arguments, options="seed=3 latency=20 late=40 refuse=30 initial=3"):
     environment = {name: value for name, value in os.environ.items() if name != "CARD"}
     if options is not None:
         environment["CARD"] = f"port={card.PORT} {options}"
@@ -81,7 +81,7 @@ def run(folder, *arguments, options="seed=3 latency=20 late=40 refuse=30"):
 
 
 @needs_verilator
-@pytest.mark.parametrize("options", ["seed=3 latency=20 late=40 refuse=30", "seed=4 latency=90 order=1 bursts=2"])
+@pytest.mark.parametrize("options", ["seed=3 latency=20 late=40 refuse=30 initial=3", "seed=4 latency=90 order=1 bursts=2 initial=4"])
 def test_outputs_of_the_driver_are_those_of_the_golden_machine(lowered, driver, tmp_path, options):
     # What earlier runs leave in the memories makes no difference.
     done = run(driver, "small.xclbin", "in", tmp_path / "new" / "out", options=options)

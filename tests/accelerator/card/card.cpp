@@ -15,8 +15,9 @@ class Card {
   explicit Card(const axi::Options& options)
       : port_(uint32_t(options.get("port"))), memory(port_, options), random_(uint32_t(options.get("seed")) + 1),
         identity_(uint32_t(options.get("identity"))) {
-    context_.randReset(2);
-    context_.randSeed(1 + int(options.get("seed")));
+    // Zeros, as the golden machine's memories begin, or random bits.
+    context_.randReset(options.get("initial") ? 2 : 0);
+    context_.randSeed(int(options.get("initial")));
     top_ = std::make_unique<Vkernel>(&context_);
     top_->s_axi_control_awvalid = top_->s_axi_control_wvalid = top_->s_axi_control_arvalid = 0;
     top_->s_axi_control_bready = top_->s_axi_control_rready = 0;

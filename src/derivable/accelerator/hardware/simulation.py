@@ -269,11 +269,18 @@ class Simulation:
 
 
 def simulate(
-    lowered: Lowered, inputs: Inputs, backend: Backend = "verilator", off_chip: OffChip | None = None
+    lowered: Lowered,
+    inputs: Inputs,
+    backend: Backend = "verilator",
+    off_chip: OffChip | None = None,
+    *,
+    initial: int | None = None,
 ) -> Simulation:
     """Run a lowered design on inputs, and set what each operator takes beside the model.
 
     backend  "verilator", "icarus", or "python": the golden machine, whose cycles are those of the model
+    initial  what registers and memories begin with, see `Simulator.run`; by default random bits, on which no output
+             depends. With 0 what is in memory between the tensors is that of the golden machine, too
 
     Raises DomainError for another backend or inputs that do not fit, MissingDependencyError without the tools, and
     DerivableError where the hardware fails or takes ten times what the model says.
@@ -296,8 +303,7 @@ def simulate(
     else:
         # Hardware that waits for ever ends with an error; what is only late has ten times the time.
         most_cycles = 10 * off_chip.interval * int(expected[1][-1]) + 100_000
-        # No output depends on what memories begin with.
-        initial = 1 + off_chip.seed
+        initial = 1 + off_chip.seed if initial is None else initial
         run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles, initial=initial)
         begin, end, busy = run.begin, run.end, run.busy
         if run.unknown is not None:
