@@ -642,3 +642,23 @@ def test_layers_in_training():
 def test_arguments(model, inputs, message):
     with pytest.raises(dv.DerivableError, match=message):
         trace(model, inputs)
+
+
+def test_buffers_with_names_of_operators():
+    """What a trace calls its own operators and numbers may be the name of a buffer, too."""
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("relu_1", "scalar_1", "constant_1", "x"):
+                self.register_buffer(name, torch.rand(3))
+
+        def forward(self, x):
+            return (
+                (2.5 * x).relu() * self.scalar_1 + self.relu_1 - torch.tensor([1.0, 2.0, 3.0])
+            ) * self.constant_1 + self.x
+
+    torch.manual_seed(0)
+    model, x = Named(), torch.randn(2, 3)
+    (found,) = evaluate(trace(model, x), x.double().numpy())
+    np.testing.assert_allclose(found, model.double()(x.double()).numpy(), atol=1e-12)

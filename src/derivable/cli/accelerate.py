@@ -13,6 +13,7 @@ from derivable.cli.report import write_facts, write_json
 from derivable.cli.user_file import failure, from_file
 from derivable.core.diagnostics import DerivableError, LimitError, UnsupportedError
 from derivable.core.files import atomic_write
+from derivable.core.lazy import optional_module
 from derivable.core.progress import progress
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("accelerate")
-@click.argument("model", metavar="MODEL.py:BUILD")
+@click.argument("model", metavar="MODEL.py:BUILD|MODEL.onnx")
 @click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Folder to write.")
 @click.option("--pes", type=int, default=1024, show_default=True, help="Processing elements, at most.")
 @click.option("--device", default="u250", show_default=True, help="u250, u55c, zcu104, or a TOML file like theirs.")
@@ -76,7 +77,8 @@ def accelerate_command(
     (`make -C DIR/rtl test`), the program, and a driver for XRT in host/.
 
     BUILD is a function in MODEL.py without arguments that returns a torch.nn.Module (or a function of tensors) and
-    example inputs: `return model, torch.rand(1, 3, 32, 32)`.
+    example inputs: `return model, torch.rand(1, 3, 32, 32)`. A file of ONNX takes its inputs from --calibrate; the
+    first of them are the example, axes without a size are 1 long.
     """
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
@@ -89,19 +91,17 @@ def accelerate_command(
         placeable(place)
     dimensions = None if sweep is None else _dimensions(sweep)
     with progress("designing", 5 + bool(place) + (dimensions is not None)) as advance:
-        build = from_file(model, "function", callable)
-        if build is None:
-            raise DerivableError(f"{model!r} names no function in a Python file", hint="write MODEL.py:build")
-        network, example = _built(model, build)
+        samples = None if calibrate is None else _samples(calibrate)
+        network, example = _of_onnx(model, samples) if model.endswith(".onnx") else _built(model)
         advance(note="explore")
         from derivable.accelerator.designs.designs import CalibrationWarning, design
         from derivable.accelerator.designs.report import write_report
         from derivable.accelerator.designs.texts import summary_rows
 
-        samples = None if calibrate is None else [_samples(calibrate)]
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always", CalibrationWarning)
-            made = design(network, example, pes, device, precision, symbolic=symbolic, calibration=samples)
+            calibration = None if samples is None else [samples]
+            made = design(network, example, pes, device, precision, symbolic=symbolic, calibration=calibration)
         for text in (str(note.message) for note in noted if issubclass(note.category, CalibrationWarning)):
             if "come from one sample" in text:
                 text = (
@@ -220,7 +220,29 @@ def _hardware(made: Design, folder: Path, inputs: Any) -> str:
     return f"{lowered.machine}, {program}, in {folder / 'rtl'}"
 
 
-def _built(place: str, build: Any) -> tuple[Any, Any]:
+def _of_onnx(path: str, samples: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+    """The module of a file of ONNX, and the first of the samples as its example inputs."""
+    optional_module("torch", "torch", "torch")
+    from derivable.accelerator.trace.onnx_file import input_shapes, module_of_onnx
+
+    module, shapes = module_of_onnx(path), input_shapes(path)
+    if samples is None or set(samples) != set(shapes):
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        has = "" if samples is None else f", and the samples are of {', '.join(samples)}"
+        raise DerivableError(
+            f"the model has the inputs {listed}{has}",
+            source=path,
+            hint="give samples of them with --calibrate FILE.npz, whose first are the example",
+        )
+    return module, {name: samples[name][: shape[0]] if shape else samples[name] for name, shape in shapes.items()}
+
+
+def _built(place: str) -> tuple[Any, Any]:
+    build = from_file(place, "function", callable)
+    if build is None:
+        raise DerivableError(
+            f"{place!r} names no function in a Python file", hint="write MODEL.py:build, or the name of a file of ONNX"
+        )
     try:
         found = build()
     except DerivableError:

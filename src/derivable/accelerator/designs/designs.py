@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -316,7 +316,7 @@ class Design:
 
 
 def design(
-    model: Callable,
+    model: Any,
     example_inputs: Any,
     pes: int = 1024,
     device: str | Path = "u250",
@@ -330,7 +330,7 @@ def design(
 ) -> Design:
     """An accelerator for a model, by the steps of NSFlow: trace, dataflow, two-phase exploration, sizes of memories.
 
-    model           a torch.nn.Module or a function of tensors, see `trace`
+    model           a torch.nn.Module, a function of tensors, an exported program or a file of ONNX, see `trace`
     example_inputs  a tensor, a tuple of arguments or a mapping; the design is for inputs of these shapes
     pes             processing elements, at most
     device          the name of a device, or the path of a TOML file with one
@@ -352,7 +352,7 @@ def design(
     from derivable.accelerator.numbers.formats import prepare
     from derivable.accelerator.numbers.quantisation import calibrate
     from derivable.accelerator.operators.evaluation import in_passes
-    from derivable.accelerator.trace.trace import flat_inputs, trace
+    from derivable.accelerator.trace.trace import flat_inputs, trace, uncompiled
 
     integer(pes, "pes", SMALLEST_PES, hint=f"a sub-array has at least {SMALLEST_PES} elements")
     target = find_device(device)
@@ -361,6 +361,7 @@ def design(
     tried_lanes = None if lanes is None else checked_lanes(lanes)
     if calibration is not None:
         calibration = list(several(calibration, "calibration", "[inputs]"))
+    model = uncompiled(model)
     graph = trace(model, example_inputs, symbolic=symbolic)
     samples = [example_inputs] if calibration is None else calibration
     arrays = [part for sample in samples for part in in_passes(graph, flat_inputs(model, sample))]

@@ -211,6 +211,14 @@ class Builder:
             if name not in self.operators:
                 return name
 
+    def free(self, name: str) -> str:
+        """The name, or one like it that no operator has."""
+        found, ordinal = name, 1
+        while found in self.operators:
+            ordinal += 1
+            found = f"{name}_{ordinal}"
+        return found
+
     def build(self, outputs: Sequence[str]) -> OperatorGraph:
         """The graph of what the outputs need, and of all inputs."""
         return without_dead(

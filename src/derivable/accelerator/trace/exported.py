@@ -19,14 +19,17 @@ from torch.fx.node import map_aggregate
 from torch.nn import functional as F
 
 from derivable.accelerator.trace.decompositions import Refused
+from derivable.accelerator.trace.onnx_file import is_onnx, module_of_onnx
 
 # Of 64 bits: the end of a slice without one.
 _NO_END = (1 << 63) - 1
 
 
 def module_of(model: Any) -> Any:
-    """The module of an exported program, or of the graph module of one, without its checks, and in float64 as all of a
-    trace; other models as they are."""
+    """The module of a file of ONNX, of an exported program, or of the graph module of one, without its checks, and in
+    float64 as all of a trace; other models as they are."""
+    if is_onnx(model):
+        return module_of_onnx(model)
     if "torch.export" in sys.modules and isinstance(model, torch.export.ExportedProgram):
         module: Any = model.module()
     elif isinstance(model, torch.fx.GraphModule) and any(is_exported(node.target) for node in model.graph.nodes):

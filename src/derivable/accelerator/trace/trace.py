@@ -92,7 +92,8 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     """The operator graph of a model, for inputs of the shapes of the example.
 
     model           a module in `eval()`, or a function of torch tensors, which may use modules from around it. What
-                    torch.compile made of either is traced as what it was made of; an `ExportedProgram` of torch.export
+                    torch.compile made of either is traced as what it was made of; an `ExportedProgram` of torch.export;
+                    the path of a file of ONNX, or a model of `onnx` or `onnx_ir`
     example_inputs  a tensor, a tuple of arguments, or a mapping of names to arguments; also NumPy arrays
     symbolic        paths of modules that belong to the symbolic part, besides operations of `derivable.vsa` and what
                     follows them up to the next neural layer
@@ -104,9 +105,12 @@ def trace(model: Callable, example_inputs: Any, *, symbolic: Sequence[str] = ())
     on values, operations without an operator, random numbers, layers in training; ShapeError for inputs that the model
     does not take.
     """
-    if not callable(model):
-        raise DomainError(f"the model is {type(model).__name__}, expected a torch.nn.Module or a function of tensors")
     model = uncompiled(model)
+    if not callable(model):
+        raise DomainError(
+            f"the model is {type(model).__name__}, expected a torch.nn.Module or a function of tensors",
+            hint="or the path of a file of ONNX, which ends in .onnx",
+        )
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("a scripted module hides its operations", hint="give the module that was scripted")
     refuse_classes(model)
@@ -171,7 +175,7 @@ def flat_inputs(model: Callable, inputs: Any) -> dict[str, np.ndarray]:
 
 
 def uncompiled(model: Callable) -> Callable:
-    """What torch.compile was given, and the module of what torch.export made; other models as they are."""
+    """What torch.compile was given, and the module of what torch.export made and of ONNX; other models as they are."""
     for name in ("_orig_mod", "_torchdynamo_orig_callable"):
         model = getattr(model, name, model)
     return module_of(model)

@@ -34,6 +34,7 @@ class Translation:
     def __init__(self, builder: Builder):
         self.builder, self.result = builder, ()
         self._arrays: dict[tuple[str, Shape, bytes], str] = {}
+        self._named: dict[str, str] = {}  # of parameters and buffers, the operator of each
 
     def add(self, kind: str, *inputs: Any, **attributes: Any) -> Ref:
         return Ref(self.builder.add(kind, *(self.ref(value).name for value in inputs), **attributes))
@@ -48,10 +49,14 @@ class Translation:
 
     def constant(self, array: np.ndarray, name: str | None = None) -> Ref:
         """A constant; equal ones without a name are one."""
+        if name is not None:
+            if name not in self._named:
+                self._named[name] = self.builder.constant(self.builder.free(name), array)
+            return Ref(self._named[name])
         key = (str(array.dtype), array.shape, array.tobytes())
-        if name is None and key not in self._arrays:
+        if key not in self._arrays:
             self._arrays[key] = self.builder.constant(self.builder.fresh("constant"), array)
-        return Ref(self._arrays[key] if name is None else self.builder.constant(name, array))
+        return Ref(self._arrays[key])
 
     def shape(self, x: Ref) -> Shape:
         return self.builder.shape(x.name)

@@ -1,0 +1,210 @@
+"""Models of ONNX in a trace: each node of the graph is a module, which calls functions of torch.
+
+Printed form of a node, and what is traced in its place:
+
+    %h = Conv(%x, %weight, %bias) {group: 1, pads: [1, 1, 1, 1]}    conv2d(x, weight, bias, padding=1) in module Conv_0
+    %y = Reshape(%h, %shape) {allowzero: 0}                         reshape(h, [2, 512]) in module Reshape_1
+
+A module has the name of its node, so errors say which node they are of. What depends on no input, shapes above all, is
+computed while the model is traced.
+"""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from derivable.accelerator.trace import onnx_shapes  # noqa: F401 - it enters its operators
+from derivable.accelerator.trace.decompositions import Refused
+from derivable.accelerator.trace.onnx_operators import OPERATORS, Call
+from derivable.core.diagnostics import DerivableError, ParseError, UnsupportedError
+from derivable.core.lazy import optional_module
+from derivable.core.registry import suggestion
+
+SUFFIX = ".onnx"
+OLDEST = 11  # version of the operators, from which on what stands in the table holds
+# Names of the standard operators, and those of the exporters of Microsoft's runtime that are written the same way.
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def is_onnx(model: Any) -> bool:
+    """Whether a model is a path of a file of ONNX, a `ModelProto` of onnx, or a `Model` of onnx_ir."""
+    if isinstance(model, (str, Path)):
+        return os.fspath(model).endswith(SUFFIX)
+    module = type(model).__module__.partition(".")[0]
+    return (module, type(model).__name__) in (("onnx", "ModelProto"), ("onnx_ir", "Model"))
+
+
+def module_of_onnx(model: Any) -> torch.fx.GraphModule:
+    """The module of a model of ONNX, whose arguments are the inputs of the graph.
+
+    Raises MissingDependencyError without onnx and onnx_ir, ParseError for a file that is none or cannot be read, and
+    UnsupportedError for nodes that torch has no functions for, with all their operators.
+    """
+    source = os.fspath(model) if isinstance(model, (str, Path)) else ""
+    graph, version = _graph(model, source)
+    for value in graph.inputs:
+        if value.name in graph.initializers:
+            raise UnsupportedError(
+                f"the input %{value.name} has a value in the file, too",
+                source=source or None,
+                hint="remove one of both",
+            )
+    _refuse_operators(graph, source)
+    root = nn.Module()
+    found = torch.fx.Graph()
+    taken: set[str] = set()
+    nodes: dict[str, torch.fx.Node] = {
+        value.name: found.placeholder(_free(value.name, taken)) for value in graph.inputs
+    }
+    for name, value in graph.initializers.items():
+        place = _free(name, taken)
+        root.register_buffer(place, _tensor(value.const_value, name, source))
+        nodes[name] = found.get_attr(place)
+    for number, node in enumerate(graph):
+        place = _free(node.name or f"{node.op_type}_{number}", taken)
+        attributes = {name: _attribute(each, source) for name, each in node.attributes.items()}
+        root.add_module(place, Node(place, node.op_type, attributes, len(node.outputs), version))
+        inputs = [None if value is None or not value.name else nodes[value.name] for value in node.inputs]
+        called = found.call_module(place, tuple(inputs))
+        if len(node.outputs) == 1:
+            nodes[node.outputs[0].name] = called
+            continue
+        for k, value in enumerate(node.outputs):
+            if value.name:
+                nodes[value.name] = found.call_function(_part, (called, k))
+    found.output(tuple(nodes[value.name] for value in graph.outputs))
+    return torch.fx.GraphModule(root, found)
+
+
+class Node(nn.Module):
+    """A node of a graph of ONNX: an operator with its attributes."""
+
+    def __init__(self, name: str, operator: str, attributes: dict[str, Any], num_outputs: int, version: int):
+        super().__init__()
+        self.name, self.operator, self.attributes = name, operator, attributes
+        self.num_outputs, self.version = num_outputs, version
+
+    def extra_repr(self) -> str:
+        return f"{self.operator}, {', '.join(f'{name}={value!r}' for name, value in self.attributes.items())}"
+
+    def forward(self, *inputs: Any) -> Any:
+        try:
+            return OPERATORS[self.operator](
+                Call(self.operator, inputs, self.attributes, self.num_outputs, self.version)
+            )
+        except Refused as error:
+            raise UnsupportedError(
+                f"{self.operator} of ONNX, in node {self.name!r}: {error.message}", hint=error.hint
+            ) from None
+
+
+def _part(values: Any, k: int) -> Any:
+    return values[k]
+
+
+def input_shapes(model: Any) -> dict[str, list[int]]:
+    """The sizes of the inputs of a model of ONNX by the names of the module's arguments, 1 for those that are free.
+
+    Raises what `module_of_onnx` raises for the file.
+    """
+    graph, _ = _graph(model, os.fspath(model) if isinstance(model, (str, Path)) else "")
+    taken: set[str] = set()
+    return {
+        _free(value.name, taken): [size if isinstance(size, int) else 1 for size in value.shape or ()]
+        for value in graph.inputs
+    }
+
+
+def _graph(model: Any, source: str) -> tuple[Any, int]:
+    """The graph of a model in onnx_ir, with functions of the model written out, and the version of its operators."""
+    optional_module("onnx", "onnx", "onnx")
+    ir = optional_module("onnx_ir", "onnx-ir", "onnx")
+    import onnx_ir.passes.common as passes
+
+    try:
+        if source:
+            model = ir.load(source)
+        elif not isinstance(model, ir.Model):
+            model = ir.serde.deserialize_model(model)
+        if model.functions:
+            model = passes.InlinePass()(model.clone() if hasattr(model, "clone") else model).model
+    except OSError as error:
+        raise ParseError(f"the file cannot be read: {error.strerror or error}", source=source or None) from None
+    except Exception as error:  # A damaged file raises errors of many types.
+        raise ParseError(f"this is no model of ONNX: {error}", source=source or None) from None
+    version = model.opset_imports.get("", OLDEST)
+    if version < OLDEST:
+        raise UnsupportedError(
+            f"the file is written for version {version} of the operators, expected {OLDEST} or later",
+            source=source or None,
+            hint=f"onnx.version_converter.convert_version(model, {OLDEST + 10}) rewrites it",
+        )
+    return model.graph, version
+
+
+def _refuse_operators(graph: Any, source: str) -> None:
+    """Raise UnsupportedError for all operators that there are none of, at once."""
+    unknown: dict[str, list[str]] = {}
+    for number, node in enumerate(graph):
+        if node.domain not in _DOMAINS or node.op_type not in OPERATORS:
+            operator = f"{node.domain}.{node.op_type}" if node.domain not in _DOMAINS else node.op_type
+            unknown.setdefault(operator, []).append(node.name or f"{node.op_type}_{number}")
+    if not unknown:
+        return
+    listed = "; ".join(f"{operator} in node {names[0]!r}" for operator, names in unknown.items())
+    first = next(iter(unknown))
+    raise UnsupportedError(
+        f"operators of ONNX without a function here: {listed}",
+        source=source or None,
+        hint=suggestion(first, OPERATORS, "leave what has no operator to the host, and export the rest"),
+    )
+
+
+def _tensor(value: Any, name: str, source: str) -> torch.Tensor:
+    if value is None:
+        raise UnsupportedError(f"the initializer %{name} has no value", source=source or None)
+    try:
+        array = value.numpy()
+        if array.dtype.kind not in "fiub":
+            array = array.astype("float32")  # of the short floats
+        if array.dtype.kind == "u":
+            array = array.astype("int64")
+        return torch.from_numpy(array.copy())
+    except DerivableError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(
+            f"%{name} is of {value.dtype}, which torch has no numbers of: {error}", source=source or None
+        ) from None
+
+
+def _attribute(attribute: Any, source: str) -> Any:
+    value = attribute.value
+    if hasattr(value, "numpy") and hasattr(value, "dtype"):
+        return _tensor(value, attribute.name, source)
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name of Python for a name of the file, which nothing else has."""
+    plain = re.sub(r"\W+", "_", name).strip("_") or "value"
+    plain = f"n{plain}" if plain[0].isdigit() else plain
+    found, number = plain, 1
+    while found in taken or found in _RESERVED:
+        number += 1
+        found = f"{plain}_{number}"
+    taken.add(found)
+    return found
+
+
+# Names that a module or a graph has for itself.
+_RESERVED = {*dir(nn.Module), *dir(torch.fx.GraphModule), *keyword.kwlist, "self"}
