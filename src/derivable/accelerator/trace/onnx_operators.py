@@ -196,7 +196,7 @@ def _gemm(call: Call) -> Any:
     a = call.x(0).transpose(0, 1) if call.get("transA") else call.x(0)
     b = call.x(1).transpose(0, 1) if call.get("transB") else call.x(1)
     alpha, beta, c = call.get("alpha", 1.0), call.get("beta", 1.0), call.optional(2)
-    if alpha == beta == 1 and c is not None and call.get("transB") and c.ndim == 1 and c.shape[0] == b.shape[1]:
+    if alpha == beta == 1 and call.get("transB") and (c is None or list(c.shape) == [b.shape[1]]):
         return F.linear(a, call.x(1), c)
     found = a @ b
     found = found if alpha == 1 else alpha * found
