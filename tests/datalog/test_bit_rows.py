@@ -178,8 +178,9 @@ def test_closures_are_those_of_networkx(kind, num_threads):
     with on_threads(num_threads), by_bits(), counted() as solved:
         db = dv.Program(closure(kind)).run({"edge": edges.astype(np.uint32)})
         assert set(zip(*(column.tolist() for column in db["path"].columns))) == wanted
-    assert len(solved) == 1
-    assert "rows of bits: path" in solved[0]
+    # A nonlinear one has this form once another shortcut has made it linear.
+    assert len(solved) == 1 or kind == "nonlinear"
+    assert all("rows of bits: path" in one for one in solved)
 
 
 GROUPED = {
