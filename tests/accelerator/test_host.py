@@ -81,7 +81,9 @@ def run(folder, *arguments, options="seed=3 latency=20 late=40 refuse=30 initial
 
 
 @needs_verilator
-@pytest.mark.parametrize("options", ["seed=3 latency=20 late=40 refuse=30 initial=3", "seed=4 latency=90 order=1 bursts=2 initial=4"])
+@pytest.mark.parametrize(
+    "options", ["seed=3 latency=20 late=40 refuse=30 initial=3", "seed=4 latency=90 order=1 bursts=2 initial=4"]
+)
 def test_outputs_of_the_driver_are_those_of_the_golden_machine(lowered, driver, tmp_path, options):
     # What earlier runs leave in the memories makes no difference.
     done = run(driver, "small.xclbin", "in", tmp_path / "new" / "out", options=options)
