@@ -109,11 +109,16 @@ def test_layers_have_the_same_values_and_gradients(compiled):
 
 
 def test_it_is_the_same_circuit(compiled, monkeypatch):
-    found, kept = [], circuit_files.kept
-    monkeypatch.setattr(circuit_files, "kept", lambda *arguments: found.append(kept(*arguments)) or found[-1])
+    circuits, stored_circuit = [], circuit_files.stored_circuit
+
+    def listed(*arguments):
+        circuits.append(stored_circuit(*arguments))
+        return circuits[-1]
+
+    monkeypatch.setattr(circuit_files, "stored_circuit", listed)
     run(WEIGHTS)
     run(WEIGHTS)
-    first, then = found
+    first, then = circuits
     assert first is not then
     assert len(compiled) == 1
     for a, b in zip((*first.arrays, first.level_offsets), (*then.arrays, then.level_offsets)):

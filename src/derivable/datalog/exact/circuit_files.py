@@ -34,7 +34,7 @@ SOURCES = Path(__file__).parents[2]
 MODULES = ("circuit/compilation", "circuit/graph", "circuit/kernels", "datalog/exact")
 
 
-def kept(
+def stored_circuit(
     graph: AndOrGraph, others: Sequence[int], groups: Sequence[np.ndarray], make: Callable[[], Circuit]
 ) -> Circuit:
     """The circuit that `make` compiles of a graph, by an earlier process if there was one.

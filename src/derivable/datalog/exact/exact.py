@@ -306,7 +306,7 @@ def circuit_of(
                equals an indicator of its own, a variable behind those of the evidence
     is_kept    whether it may come from the disk
     """
-    from derivable.datalog.exact.circuit_files import kept
+    from derivable.datalog.exact.circuit_files import stored_circuit
 
     random: RandomFacts = grounding.facts.random
     count, groups = len(random.probabilities), [g + 1 for g in random.groups]
@@ -317,7 +317,9 @@ def circuit_of(
     def compiled() -> Circuit:
         return _compiled(graph, count, groups, deadline, num_items, num_extra, has_derivatives)
 
-    return kept(graph, (count, num_items, num_extra, has_derivatives), groups, compiled) if is_kept else compiled()
+    if not is_kept:
+        return compiled()
+    return stored_circuit(graph, (count, num_items, num_extra, has_derivatives), groups, compiled)
 
 
 def _compiled(
