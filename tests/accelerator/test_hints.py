@@ -25,8 +25,8 @@ OURS = [
     quantisation.calibrate,
 ]
 # Arguments of functions of torch and NumPy, and what stands in texts that are no messages.
-THEIRS = {"dropout_p", "mode", "padding", "padding_mode", "p", "track_running_stats", "x"}
-NO_ADVICE = {"elaboration.py", "host.py", "instructions.py", "operators.py", "report.py"}
+THEIRS = {"count_include_pad", "dropout_p", "mode", "padding", "padding_mode", "p", "track_running_stats", "x"}
+NO_ADVICE = {"elaboration.py", "host.py", "instructions.py", "operators.py", "report.py", "sweep_picture.py"}
 
 
 def texts(path):
