@@ -489,7 +489,7 @@ def twice_the_text(text: str) -> str:
     ["$string_concat(x, x)", '$format("{}{}", x, x)', '$string_replace(x, "ab", "abab")', "$twice_the_text(x)"],
 )
 def test_limits_hold_before_texts_are_made(function, calls_of):
-    """A text doubles each round; the one that would pass the limit is not made, unless a function of the user makes it."""
+    """A text doubles each round; the one that would pass the limit is not made, unless a user makes it."""
     made = calls_of(SymbolTable, "intern_all", lambda own, texts: max(map(len, texts), default=0))
     program = dv.Program(f'rel s("ab")\nrel s({function}) = s(x)\nquery s')
     with pytest.raises(OutOfMemory, match="memory_limit = 60 MB") as caught:
