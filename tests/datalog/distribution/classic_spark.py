@@ -126,18 +126,18 @@ def rounds(spark):
         facts, program = acyclic(semiring), dv.Program(SAME)
         rows = [(x, y, float(tag)) for (x, y), tag in facts.items()]
         frame = spark.createDataFrame(rows, "x bigint, y bigint, tag double")
-        [found] = program.run({"edge": frame}, semiring, engine=spark, spill=folder).values()
+        [rows] = program.run({"edge": frame}, semiring, engine=spark, spill=folder).values()
         [expected] = program.run({"edge": facts}, semiring).values()
-        assert set(found) == set(expected), semiring
+        assert set(rows) == set(expected), semiring
         name = getattr(semiring, "name", semiring)
-        outcomes[name] = max(abs(found[row] - expected[row]) if found[row] != expected[row] else 0 for row in expected)
+        outcomes[name] = max(abs(rows[row] - expected[row]) if rows[row] != expected[row] else 0 for row in expected)
     for kind, values in {"i64": [3, -(2**63), 2**63 - 1], "u32": [7, 2**32 - 1], "u64": [0, 5, 2**31]}.items():
         for result in ("x * y", "x / y", "x % y"):
             program = dv.Program(f"type e(x: {kind}, y: {kind}) rel p({result}) = e(x, y) query p")
             pairs = [(x, y) for x in values for y in values]
             frame = spark.createDataFrame(pairs, "x bigint, y bigint")
-            [found] = in_rounds(program, {"e": frame}, "unit", engine=spark, spill=folder).values()
-            outcomes[f"{kind} {result}"] = len(set(found) ^ set(program.run({"e": pairs})["p"]))
+            [rows] = in_rounds(program, {"e": frame}, "unit", engine=spark, spill=folder).values()
+            outcomes[f"{kind} {result}"] = len(set(rows) ^ set(program.run({"e": pairs})["p"]))
     return outcomes
 
 

@@ -163,10 +163,10 @@ class Query:
             tables.append(f"JOIN {table} ON {' AND '.join(on)}" if on else f"CROSS JOIN {table}")
 
     def _aggregate(self, rule: AggregateRule) -> str:
-        found = self._aggregated(rule)
+        query = self._aggregated(rule)
         # A value that is no number has no row: the sum of infinities of both signs.
         is_float = rule.operator == "sum" and self.ram.relations[rule.relation].types[rule.num_group].family == "float"
-        return f"SELECT * FROM ({found}) s WHERE NOT isnan(c{rule.num_group})" if is_float else found
+        return f"SELECT * FROM ({query}) s WHERE NOT isnan(c{rule.num_group})" if is_float else query
 
     def _aggregated(self, rule: AggregateRule) -> str:
         if self.tags is not None:

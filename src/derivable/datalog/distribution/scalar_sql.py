@@ -52,16 +52,16 @@ def expression_sql(e: Expr, names: Mapping[str, str], conditions: list[str] | No
         return f"({parts[0]} {_CONNECTIVES[e.operator]} {parts[1]})"
     if e.operator == "!" and e.type.family == "bool":
         return f"(NOT {parts[0]})"
-    found, condition = None, None
+    sql, condition = None, None
     if e.type.is_integer and e.type.bits <= 64 and all(t == e.type for t in types):
-        found, condition = _integer(e.operator, e.type, parts)
+        sql, condition = _integer(e.operator, e.type, parts)
     elif e.type.family == "float" and all(t == e.type for t in types):
-        found, condition = _float(e.operator, e.type, parts)
-    if found is None or (condition is not None and conditions is None):
+        sql, condition = _float(e.operator, e.type, parts)
+    if sql is None or (condition is not None and conditions is None):
         raise RefusedError(f"`{e.operator}` of {', '.join(map(str, types))} is not the one of the engine")
     if condition is not None and conditions is not None:
         conditions.append(condition)
-    return found
+    return sql
 
 
 def _integer(operator: str, t: ValueType, parts: list[str]) -> tuple[str | None, str | None]:
@@ -79,16 +79,16 @@ def _integer(operator: str, t: ValueType, parts: list[str]) -> tuple[str | None,
         return f"CASE WHEN {fits} THEN {left} {'div' if operator == '/' else '%'} {right} END", fits
     is_small = t.bits <= (32 if low else 16) or (t.bits == 32 and operator != "*")
     kind = "BIGINT" if is_small else DECIMALS
-    found = f"(CAST({left} AS {kind}) {operator[0]} CAST({right} AS {kind}))"
+    value = f"(CAST({left} AS {kind}) {operator[0]} CAST({right} AS {kind}))"
     least = f"CAST('{low}' AS {kind})"
     if operator == "*":
-        found = f"(pmod({found} - {least}, CAST('{high - low + 1}' AS DECIMAL(20,0))) + {least})"
+        value = f"(pmod({value} - {least}, CAST('{high - low + 1}' AS DECIMAL(20,0))) + {least})"
     elif operator in ("+!", "-!"):
         most = f"CAST('{high}' AS DECIMAL(20,0))"
-        fits = f"({found} >= {least} AND {found} <= {most})"
-        beyond = "" if high <= MOST_INTEGER else f" WHEN {fits} AND {found} > {MOST_INTEGER} THEN {_BEYOND}"
-        return f"CASE{beyond} WHEN {fits} THEN CAST({found} AS BIGINT) END", fits
-    return f"CAST({fitted(found, t)} AS BIGINT)", None
+        fits = f"({value} >= {least} AND {value} <= {most})"
+        beyond = "" if high <= MOST_INTEGER else f" WHEN {fits} AND {value} > {MOST_INTEGER} THEN {_BEYOND}"
+        return f"CASE{beyond} WHEN {fits} THEN CAST({value} AS BIGINT) END", fits
+    return f"CAST({fitted(value, t)} AS BIGINT)", None
 
 
 def fitted(wide: str, t: ValueType) -> str:
@@ -106,16 +106,16 @@ def _float(operator: str, t: ValueType, parts: list[str]) -> tuple[str | None, s
     # In double precision, whose rounding to single precision is that of single precision; with one zero.
     left, *others = (f"CAST({part} AS DOUBLE)" for part in parts)
     if operator == "neg":
-        found = f"(0.0D - {left})"
+        value = f"(0.0D - {left})"
     elif operator in ("+", "-", "*") and others:
-        found = f"({left} {operator} {others[0]} + 0.0D)"
+        value = f"({left} {operator} {others[0]} + 0.0D)"
     elif operator == "/" and others:
         ends = "CAST('Infinity' AS DOUBLE) WHEN {0} < 0.0D THEN CAST('-Infinity' AS DOUBLE) ELSE CAST('NaN' AS DOUBLE)"
         by_zero = f"CASE WHEN {left} > 0.0D THEN {ends.format(left)} END"
-        found = f"(CASE WHEN {others[0]} = 0.0D THEN {by_zero} ELSE {left} / {others[0]} END + 0.0D)"
+        value = f"(CASE WHEN {others[0]} = 0.0D THEN {by_zero} ELSE {left} / {others[0]} END + 0.0D)"
     else:
         return None, None
-    return (f"CAST({found} AS FLOAT)" if t.bits == 32 else found), f"NOT isnan({found})"
+    return (f"CAST({value} AS FLOAT)" if t.bits == 32 else value), f"NOT isnan({value})"
 
 
 def _is_ordered(t: ValueType) -> bool:

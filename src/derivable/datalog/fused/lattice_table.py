@@ -99,7 +99,7 @@ class LatticeTable(Table):
         return np.unique(np.concatenate([self.better_rows(), *waiting]))
 
     def better_rows(self) -> np.ndarray:
-        """The rows of `found` that have got better since this was asked last, or are new."""
+        """The rows of `found` that have got better since the last call, or are new."""
         rows = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
         self.number, self.old = 0, self.found.size
         return rows

@@ -91,7 +91,7 @@ def generate(
             yield chosen
 
 
-# Integers of one range that are counted; nobody waits for so many.
+# Integers of one range that are counted at most: nobody waits for more.
 MOST = 1 << 40
 # (row of the batch, the columns that the outputs bind, tags [row] or None)
 Made = Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]
@@ -113,13 +113,13 @@ def _integers(state: State, batch: Batch, query: m.Generate, record: ForeignPred
             inside = (low <= value) & (value <= high if record.closed else value < high)
         yield np.flatnonzero(inside), {}, None
         return
-    for row, place in _repeated(state, counts):
-        values = low[row] + place.astype(low.dtype)
+    for row, repetition in _repeated(state, counts):
+        values = low[row] + repetition.astype(low.dtype)
         yield row, {output.name: words_of_numbers(values, t, state.symbols)}, None
 
 
 def _repeated(state: State, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each row so many times, a chunk at a time: (row, how often it was there before)."""
+    """Each row as often as its count says, a chunk at a time: (row, how often it came before)."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     for start in range(0, total, policy().chunk):
@@ -172,8 +172,8 @@ def _of_part(
         tags = _tags(state, record, rows, found.probabilities, facts, seen, query.negated)
     offsets = found.offsets
     numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
-    for row, place in _repeated(state, numbers):
-        answer = offsets[:-1][row if places is None else places[row]] + place
+    for row, repetition in _repeated(state, numbers):
+        answer = offsets[:-1][row if places is None else places[row]] + repetition
         keep = np.ones(len(row), bool)
         bound: dict[str, np.ndarray] = {}
         for output, column in zip(query.outputs, found.columns):

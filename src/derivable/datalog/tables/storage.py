@@ -325,7 +325,7 @@ class Table:
 
     def assign_distinct(self, log: np.ndarray, size: int, tops: Sequence[int] | None = None) -> None:
         """Have the first `size` rows of a log [row, column], all different, as those of this table, which has none; a
-        log without rows if nothing but their number will be asked. Words of 32 bits are not negative.
+        log without rows if only their number will be read. Words of 32 bits are not negative.
 
         tops  [column] the largest values; None where words of 32 bits are in reach but for the first column
         """

@@ -160,7 +160,7 @@ class ColumnTags(ScalarColumns, ABC):
         """State of which random facts tags are negated from now on, besides others."""
 
     def has_dropped(self) -> bool:
-        """Whether rows may have dropped, in earlier rounds, what they would keep now, since this was asked last."""
+        """Whether rows may have dropped, in earlier rounds, what they would keep now, since the last call."""
         return False
 
     def take(self, tags: Any, rows) -> Any:
