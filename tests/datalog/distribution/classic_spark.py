@@ -124,8 +124,8 @@ def rounds(spark):
     outcomes = {}
     for semiring in [*SEMIRINGS, "addmultprob", "minmaxprob", "min_plus"]:
         facts, program = acyclic(semiring), dv.Program(SAME)
-        rows = [(x, y, float(tag)) for (x, y), tag in facts.items()]
-        frame = spark.createDataFrame(rows, "x bigint, y bigint, tag double")
+        weighted = [(x, y, float(tag)) for (x, y), tag in facts.items()]
+        frame = spark.createDataFrame(weighted, "x bigint, y bigint, tag double")
         [rows] = program.run({"edge": frame}, semiring, engine=spark, spill=folder).values()
         [expected] = program.run({"edge": facts}, semiring).values()
         assert set(rows) == set(expected), semiring

@@ -101,7 +101,7 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
 
 
 def maker(shape: Sequence[int], dtype: Any) -> Callable[[], np.ndarray]:
-    """`empty` arrays of one form, which small ones need not be asked for each time."""
+    """A function that makes arrays of one form: small ones by NumPy, larger ones as `empty` does."""
     return partial(np.empty if math.prod(shape) < _FEW else empty, tuple(shape), np.dtype(dtype))
 
 
