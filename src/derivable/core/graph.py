@@ -21,6 +21,12 @@ def offsets_of(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
     return offsets
 
 
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The numbers start..start + size of each range, one range after the other."""
+    offsets = offsets_of(sizes)
+    return np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
+
+
 def from_edges(num_nodes: int, sources: Sequence[int] | np.ndarray, targets: Sequence[int] | np.ndarray):
     """(offsets, targets) of a graph given as pairs; the order of a node's edges is that of the pairs.
 

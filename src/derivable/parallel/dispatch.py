@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import LayoutError, ShapeError
+from derivable.core.graph import ranges
 from derivable.parallel import layout, reference
 from derivable.parallel.order import order_of
 from derivable.parallel.table import choose
@@ -181,14 +182,9 @@ def join(left, right):
     group, other = order[shared], order[shared + 1] - len(keys[0])
     left_sizes, right_sizes = np.diff(left_offsets)[group], np.diff(right_offsets)[other]
     # The left rows of shared keys, each once for each of the right rows.
-    rows, begins = _spread(left_offsets[group], left_sizes), np.repeat(right_offsets[other], left_sizes)
+    rows, begins = ranges(left_offsets[group], left_sizes), np.repeat(right_offsets[other], left_sizes)
     sizes = np.repeat(right_sizes, left_sizes)
-    return np.repeat(rows, sizes), _spread(begins, sizes)
-
-
-def _spread(starts, sizes):
-    """The numbers of rows start..start + size, one range after the other."""
-    return np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    return np.repeat(rows, sizes), ranges(begins, sizes)
 
 
 def _check_sides(left, right):

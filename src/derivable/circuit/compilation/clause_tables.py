@@ -22,7 +22,7 @@ from derivable.circuit.formulas.dimacs import Cnf
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, TRUE
-from derivable.core.graph import offsets_of
+from derivable.core.graph import offsets_of, ranges
 from derivable.core.progress import NEVER, Deadline
 
 # Variables and entries of the table of one clause, entries of a piece of one that has more, and of a labelled table.
@@ -229,8 +229,8 @@ class _Reading:
         counts = np.diff(firsts, append=len(variable))
         firsts = firsts[(counts == length[firsts]) & (counts > 1)]
         sizes = length[firsts] - 1
-        rest = _spans(firsts + 1, sizes)
-        whole = _spans(self.offsets[clause[firsts]], sizes + 1)
+        rest = ranges(firsts + 1, sizes)
+        whole = ranges(self.offsets[clause[firsts]], sizes + 1)
         whole = whole[self.mentioned[whole] != np.repeat(variable[firsts], sizes + 1)]
         sign = np.sign(self.literals[at[firsts]])
         condition = -self.literals[whole]
@@ -416,12 +416,6 @@ class _Reading:
             taken[cells] = True
             batch.append((literal, cells))
         return [Labels.of(scope, batch) for _, batch in batches]
-
-
-def _spans(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The numbers of ranges, one range after the other."""
-    offsets = offsets_of(sizes)
-    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
 
 
 def compile_elimination(cnf: Cnf, deadline: Deadline = NEVER, memory_limit: int | None = None) -> Circuit:

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from derivable.circuit.kernels.elimination_orders import greedy_order
-from derivable.core.graph import offsets_of
+from derivable.core.graph import offsets_of, ranges
 from derivable.core.progress import NEVER, Deadline
 
 RULES = ("weight", "fill")
@@ -78,8 +78,7 @@ def _neighbours(scopes: Sequence[Sequence[int]], count: int) -> tuple[np.ndarray
     # Each variable of a scope with all of the scope.
     sizes = np.repeat(lengths, lengths)
     firsts = np.repeat(offsets_of(lengths)[:-1], lengths)
-    ends = offsets_of(sizes)
-    others = flat[np.arange(ends[-1]) + np.repeat(firsts - ends[:-1], sizes)]
+    others = flat[ranges(firsts, sizes)]
     owners = np.repeat(flat, sizes)
     pairs = np.sort((owners * count + others)[owners != others])
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.and_or import AND, KIND_NAMES, LITERAL, OR, TRUE
-from derivable.core.graph import offsets_of, strongly_connected_components
+from derivable.core.graph import offsets_of, ranges, strongly_connected_components
 
 
 def plain(signed: np.ndarray) -> np.ndarray:
@@ -115,8 +115,7 @@ class AndOrGraph:
     def children_of(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(position in `nodes` [edge], signed child [edge])"""
         sizes = self.offsets[nodes + 1] - self.offsets[nodes]
-        starts = offsets_of(sizes)
-        edges = np.repeat(self.offsets[nodes] - starts[:-1], sizes) + np.arange(starts[-1])
+        edges = ranges(self.offsets[nodes], sizes)
         return np.repeat(np.arange(len(nodes)), sizes), self.children[edges]
 
     def with_roots(self, roots: np.ndarray) -> AndOrGraph:
