@@ -190,7 +190,7 @@ class _Reading:
         partners = np.bincount(low, minlength=radix) + np.bincount(high, minlength=radix)
         is_possible = (num_negative == 0) & (self.lengths > 1)
         is_possible[self.clause[partners[self.mentioned] < self.lengths[self.clause] - 1]] = False
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        exclusive: list[tuple[np.ndarray, np.ndarray]] = []
         for length in np.unique(self.lengths[is_possible])[::-1].tolist():
             numbers = np.flatnonzero(is_possible & (self.lengths == length))
             members = self.mentioned[self.offsets[numbers, None] + np.arange(length)]
@@ -200,12 +200,12 @@ class _Reading:
                 self.deadline.remaining()
                 part = members[start : start + step]
                 keys = part[:, one] * radix + part[:, other]
-                places = np.minimum(np.searchsorted(pairs, keys), len(pairs) - 1)
-                is_group = (pairs[places] == keys).all(axis=1)
-                found.append((numbers[start : start + step][is_group], part[is_group]))
+                positions = np.minimum(np.searchsorted(pairs, keys), len(pairs) - 1)
+                is_group = (pairs[positions] == keys).all(axis=1)
+                exclusive.append((numbers[start : start + step][is_group], part[is_group]))
         taken: set[int] = set()
         groups = []
-        for numbers, members in found:
+        for numbers, members in exclusive:
             for number, row, variables in zip(numbers.tolist(), members, members.tolist()):
                 if taken.isdisjoint(variables):
                     taken.update(variables)
@@ -240,20 +240,20 @@ class _Reading:
             & (np.sign(self.literals[at[rest]]) == -np.repeat(sign, sizes))
         )
         is_one = np.logical_and.reduceat(fits, offsets_of(sizes)[:-1]) if len(sizes) else np.zeros(0, bool)
-        found = _Definitions(variable[firsts], sign, offsets_of(sizes), condition).taken(is_one)
-        return found.taken(self._independent(found))
+        candidates = _Definitions(variable[firsts], sign, offsets_of(sizes), condition).taken(is_one)
+        return candidates.taken(self._independent(candidates))
 
-    def _independent(self, found: _Definitions) -> np.ndarray:
+    def _independent(self, definitions: _Definitions) -> np.ndarray:
         """[definition] bool: some of which none is in the condition of another, as many as come in order."""
         number = np.full(self.num_variables + 1, -1)
-        number[found.variables] = np.arange(len(found.variables))
-        inner = number[np.abs(found.conditions)]
-        owner = np.repeat(np.arange(len(found.variables)), np.diff(found.offsets))
+        number[definitions.variables] = np.arange(len(definitions.variables))
+        inner = number[np.abs(definitions.conditions)]
+        owner = np.repeat(np.arange(len(definitions.variables)), np.diff(definitions.offsets))
         near: dict[int, list[int]] = {}
         for one, two in zip(owner[inner >= 0].tolist(), inner[inner >= 0].tolist()):
             near.setdefault(one, []).append(two)
             near.setdefault(two, []).append(one)
-        stays = np.ones(len(found.variables), bool)
+        stays = np.ones(len(definitions.variables), bool)
         stays[list(near)] = False
         for one in sorted(near):
             stays[one] = not stays[near[one]].any()
@@ -270,15 +270,15 @@ class _Reading:
         """Values of discrete variables as entries of tables: for each run of rows of one scope the scope, the size of
         its table, the rows, and their entries.
 
-        discrete, value  [row, place] the discrete variables in ascending order
+        discrete, value  [row, column] the discrete variables in ascending order
         """
         radix = np.array(self.cardinalities, np.int64)[discrete]
         is_other = (discrete[1:] != discrete[:-1]).any(axis=1)
         starts = np.concatenate([[0], np.flatnonzero(is_other) + 1])
         stops = np.append(starts[1:], len(discrete))
         cells = np.zeros(len(discrete), np.int64)
-        for place in range(discrete.shape[1]):
-            cells = cells * radix[:, place] + value[:, place]
+        for column in range(discrete.shape[1]):
+            cells = cells * radix[:, column] + value[:, column]
         sizes = radix[starts].prod(axis=1, dtype=np.float64).tolist()
         rows = [slice(start, stop) for start, stop in zip(starts.tolist(), stops.tolist())]
         scopes = map(tuple, discrete[starts].tolist())
@@ -321,14 +321,14 @@ class _Reading:
 
     def _merged(self, literals: np.ndarray, is_any: bool) -> dict[int, np.ndarray]:
         """For each discrete variable of some literals the values [value] bool for which one, or each, is true."""
-        found: dict[int, np.ndarray] = {}
+        merged: dict[int, np.ndarray] = {}
         for literal in literals.tolist():
             discrete, value = int(self.discrete[abs(literal)]), self.value[abs(literal)]
             holds = (np.arange(self.cardinalities[discrete]) == value) == (literal > 0)
-            if discrete in found:
-                holds = found[discrete] | holds if is_any else found[discrete] & holds
-            found[discrete] = holds
-        return found
+            if discrete in merged:
+                holds = merged[discrete] | holds if is_any else merged[discrete] & holds
+            merged[discrete] = holds
+        return merged
 
     def _forbid(self, clause: dict[int, np.ndarray]) -> None:
         """Forbid the entries in which no part of a clause holds; a long one is cut by variables that are made."""
@@ -359,12 +359,12 @@ class _Reading:
         entries = self._entries(scope).reshape(shape)
         entries[np.ix_(*(~clause[variable] for variable in scope))] = False
 
-    def _labels(self, found: _Definitions) -> list[Labels]:
+    def _labels(self, definitions: _Definitions) -> list[Labels]:
         """The definitions by scope, those of overlapping conditions in tables of their own."""
-        sizes = np.diff(found.offsets)
+        sizes = np.diff(definitions.offsets)
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        literals = found.signs * found.variables
-        discrete, value, is_exact = self._exact(found.conditions)
+        literals = definitions.signs * definitions.variables
+        discrete, value, is_exact = self._exact(definitions.conditions)
         order = np.lexsort((discrete, owner))
         discrete, value = discrete[order], value[order]
         # Of each discrete variable one value: one entry.
@@ -375,7 +375,7 @@ class _Reading:
         for length in np.unique(sizes[is_cell]).tolist():
             self.deadline.remaining()
             numbers = np.flatnonzero(is_cell & (sizes == length))
-            rows = found.offsets[numbers, None] + np.arange(length)
+            rows = definitions.offsets[numbers, None] + np.arange(length)
             for scope, size, part, cells in self._cells(discrete[rows], value[rows]):
                 if size <= MOST_LABELLED:
                     single.setdefault(scope, []).append((literals[numbers[part]], cells))
@@ -384,12 +384,13 @@ class _Reading:
         by_scope: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}
         for number in np.flatnonzero(~is_cell).tolist():
             self.deadline.remaining()
-            holds = self._merged(found.conditions[found.offsets[number] : found.offsets[number + 1]], is_any=False)
+            start, stop = definitions.offsets[number : number + 2]
+            holds = self._merged(definitions.conditions[start:stop], is_any=False)
             scope = tuple(sorted(holds))
             shape = [self.cardinalities[discrete] for discrete in scope]
             if math.prod(shape) > MOST_LABELLED:
                 # Its clauses define it, as those of any other.
-                self._add([int(found.variables[number])], 2)
+                self._add([int(definitions.variables[number])], 2)
                 continue
             cells = np.ravel_multi_index(np.ix_(*(np.flatnonzero(holds[discrete]) for discrete in scope)), shape)
             by_scope.setdefault(scope, []).append((int(literals[number]), cells.reshape(-1)))
