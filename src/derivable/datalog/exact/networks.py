@@ -87,16 +87,16 @@ class NetworkCircuit:
     symbols: SymbolTable
     items: tuple[Evidence, ...]
 
-    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+    def shown(self, probabilities: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """As `Conditioned.shown`; the logarithm of the probability of no evidence is 0.0."""
-        weights, negative = self._weights(given, self.items)
+        weights, negative = self._weights(probabilities, self.items)
         count = sum(node.num_rows for node in self.nodes.values())
         posteriors, possible, log_evidence = posteriors_of(self.circuit, weights, negative, count)
         if log_evidence == -np.inf or not self._has_rows(self.items):
             numbers = range(len(self.items))
-            first = next(n for n in numbers if not self._is_possible(given, self.items[: n + 1]))
+            first = next(n for n in numbers if not self._is_possible(probabilities, self.items[: n + 1]))
             item = self.items[first]
-            raise impossible(item, self._is_possible(given, [item]))
+            raise impossible(item, self._is_possible(probabilities, [item]))
         # A row that was observed not to hold has a derivative too.
         may_hold = weights[len(weights) - count :] > 0.0
         return posteriors * may_hold, possible & may_hold, log_evidence if self.items else 0.0
@@ -105,24 +105,24 @@ class NetworkCircuit:
         """Whether there is a row for each item of an output that is to hold."""
         return all(self._row(item) >= 0 for item in items if item.is_true and item.relation in self.nodes)
 
-    def _is_possible(self, given: Sequence[float], items: Sequence[Evidence]) -> bool:
-        weights, negative = self._weights(given, items)
+    def _is_possible(self, probabilities: Sequence[float], items: Sequence[Evidence]) -> bool:
+        weights, negative = self._weights(probabilities, items)
         return self._has_rows(items) and bool(self.circuit.evaluate(weights > 0.0, negative > 0.0, "boolean")[0])
 
-    def _weights(self, given: Sequence[float], items: Sequence[Evidence]) -> tuple[np.ndarray, np.ndarray]:
+    def _weights(self, probabilities: Sequence[float], items: Sequence[Evidence]) -> tuple[np.ndarray, np.ndarray]:
         """The weights [variable] of both literals where some of the items were observed."""
-        facts = np.asarray(given, np.float64)
+        facts = np.asarray(probabilities, np.float64)
         ones = np.ones(self.circuit.num_variables - len(facts))
         pair = np.append(absences(facts, self.is_exclusive), ones), np.append(facts, ones)
         starts, start = {}, len(facts) + len(unseen(self.items, self.nodes))
         for name, node in self.nodes.items():
             starts[name] = start
             start += node.num_rows
-        place = {item: len(facts) + n for n, item in enumerate(unseen(self.items, self.nodes))}
+        indicator = {item: len(facts) + n for n, item in enumerate(unseen(self.items, self.nodes))}
         for item in items:
             row = self._row(item) if item.relation in self.nodes else 0
             if row >= 0:
-                pair[not item.is_true][place.get(item, starts.get(item.relation, 0) + row)] = 0.0
+                pair[not item.is_true][indicator.get(item, starts.get(item.relation, 0) + row)] = 0.0
         return pair[1], pair[0]
 
     def _row(self, item: Evidence) -> int:
