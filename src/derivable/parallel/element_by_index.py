@@ -93,11 +93,7 @@ def reduce_by_index_keeping(
         return reduce_by_index(op, destination, indices, values), None
     results = tuple(map(empty_like, destination))
     if extremum:
-        winners = empty(results[0].shape, _winner_dtype(plan.rows))
-        if plan.is_sparse:
-            plan.run_rows(begin_winners, indices, [winners.reshape(-1)])
-        else:
-            winners.fill(-1)
+        winners = _no_winners(plan, indices, results[0].shape)
         _fold_by_index(plan, "index_winners", values, results, winners=winners)
         return results, (winners,)
     kept = [empty_like(values[leaf]) for leaf in needs(op).prefix_leaves(op)]
@@ -162,11 +158,7 @@ class IndexPlan:
         count, op = len(self.dtypes), self._plan.op
         results = list(map(copied, operands[:count]))
         if _is_extremum(op):
-            kept = [empty(self.shapes[0], _winner_dtype(self._plan.rows))]
-            if self._plan.is_sparse:
-                begin_winners(*self._range, indices, kept[0].ravel())
-            else:
-                kept[0].fill(-1)
+            kept = [_no_winners(self._plan, indices, self.shapes[0])]
         else:
             kept = [empty(self.shapes[count + leaf], self.dtypes[leaf]) for leaf in needs(op).prefix_leaves(op)]
         self._keeping(*self._range, indices, *map(np.ndarray.ravel, (*operands[count:], *results, *kept)))
@@ -186,7 +178,7 @@ class IndexPlan:
             shape, dtype = self.shapes[leaf], self.dtypes[leaf]
             firsts.append(zeros(shape, dtype) if adjoint is None else contiguous(adjoint, dtype))
             answers.append(empty(self.shapes[count + leaf], dtype))
-        # Nobody writes to adjoints that are given, and results have memory of their own.
+        # Nobody writes to the caller's adjoints, and results have memory of their own.
         own = list(map(copied, firsts))
         if _is_extremum(op):
             _pull_extremum(self._plan, indices, *map(np.ndarray.ravel, (firsts[0], kept[0], own[0], answers[0])))
@@ -241,6 +233,16 @@ def _keeps(plan: _Plan) -> bool:
 
 def _is_extremum(op: TypedMonoid) -> bool:
     return op.special in ("min", "max")
+
+
+def _no_winners(plan: _Plan, indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """What an extremum begins with: the destination has all results; where rows are few, just those that rows meet."""
+    winners = empty(shape, _winner_dtype(plan.rows))
+    if plan.is_sparse:
+        plan.run_rows(begin_winners, indices, [winners.reshape(-1)])
+    else:
+        winners.fill(-1)
+    return winners
 
 
 def _winner_dtype(rows: int) -> str:
