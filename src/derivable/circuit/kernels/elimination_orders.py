@@ -20,17 +20,17 @@ _LARGEST = 1000.0
 @kernel(inline="always")
 def _update(variable, is_gone, tree, major, minor):
     """Have the tree of minima know of a new score, or that a variable is gone."""
-    place = len(tree) // 2 + variable
-    tree[place] = -1 if is_gone else variable
-    place //= 2
-    while place > 0:
-        one, other = tree[2 * place], tree[2 * place + 1]
+    node = len(tree) // 2 + variable
+    tree[node] = -1 if is_gone else variable
+    node //= 2
+    while node > 0:
+        one, other = tree[2 * node], tree[2 * node + 1]
         if one < 0 or (
             other >= 0 and (major[other] < major[one] or (major[other] == major[one] and minor[other] < minor[one]))
         ):
             one = other
-        tree[place] = one
-        place //= 2
+        tree[node] = one
+        node //= 2
 
 
 @kernel
@@ -39,11 +39,11 @@ def _score(variable, by_fill, draw, starts, lengths, pool, mark, stamp, logs, si
     start, count, work = starts[variable], lengths[variable], np.int64(1)
     tie = np.float64(mix(np.uint64(draw)) >> np.uint64(11)) / 2.0**53
     if by_fill and count <= MOST_FILLED:
-        for place in range(start, start + count):
-            mark[pool[place]] = stamp
+        for position in range(start, start + count):
+            mark[pool[position]] = stamp
         present = np.int64(0)
-        for place in range(start, start + count):
-            other = pool[place]
+        for position in range(start, start + count):
+            other = pool[position]
             work += lengths[other]
             for edge in range(starts[other], starts[other] + lengths[other]):
                 present += mark[pool[edge]] == stamp
@@ -103,8 +103,8 @@ def greedy_order(offsets, targets, sizes, by_fill, seed, bound, most_looks, orde
         if cost >= bound or work >= most_looks:
             break
         first, size = starts[gone], lengths[gone]
-        for place in range(first, first + size):
-            other = np.int64(pool[place])
+        for position in range(first, first + size):
+            other = np.int64(pool[position])
             start, length = starts[other], lengths[other]
             stamp += 1
             mark[other] = mark[gone] = stamp
@@ -135,8 +135,8 @@ def greedy_order(offsets, targets, sizes, by_fill, seed, bound, most_looks, orde
                     length += 1
                     logs[other] += sizes[new]
             lengths[other] = length
-        for place in range(first, first + size):
-            other = np.int64(pool[place])
+        for position in range(first, first + size):
+            other = np.int64(pool[position])
             stamp += 1
             draw += 1
             work += _score(other, by_fill, draw, starts, lengths, pool, mark, stamp, logs, sizes, major, minor)
