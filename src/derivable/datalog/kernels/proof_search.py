@@ -45,7 +45,7 @@ TARGET, CLAUSE, FIRST_NEED, WAY_WORDS = range(4)
 NEED, BEFORE, WAY, NEED_WORDS = range(4)
 UNKNOWN = 1 << 30
 # Rows of an atom that are gone through rather than have an index made of another atom: as many, and one more for each
-# so many rows of that.
+# ROWS_A_ROW rows of that.
 FEW_ROWS, ROWS_A_ROW = 4, 1 << 15
 # A frame of the join: an atom, its rows from where to where, their order, and what was bound and tested before.
 ATOM, AT, STOP, IN_ORDER, BOUND, TESTED, FRAME_WORDS = range(7)
@@ -74,10 +74,10 @@ def _key(index, values):
         word = values[index[at + COLUMN]]
         if index[at + WORDS] != 0:
             words = pointer_at(index[at + WORDS], np.int64)
-            place = _at_least(words, index[at + WORDS_COUNT], word)
-            if place == index[at + WORDS_COUNT] or load(words, place) != word:
+            position = _at_least(words, index[at + WORDS_COUNT], word)
+            if position == index[at + WORDS_COUNT] or load(words, position) != word:
                 return np.int64(0), False
-            word = place
+            word = position
         if index[at + SPAN] != 0:
             word -= index[at + LOW]
             if word < 0 or word >= index[at + SPAN]:
@@ -140,21 +140,21 @@ def _is_passed(tests, terms, indexes, words, values, k):
 
 
 @kernel
-def _visit(state, relations, places, visited, ids, relation, row):
+def _visit(state, relations, numbers, visited, ids, relation, row):
     """The number of a tuple among those that are visited; there is room for one more."""
-    number = relations[relation, BASE] + row
-    place = places[number]
-    if place == 0:
-        place = state[VISITED] + 1
-        state[VISITED] = place
-        places[number] = place
-        ids[place - 1] = number
-        visited[place - 1, OF_RELATION] = relation
-        visited[place - 1, HEIGHT] = UNKNOWN
-        visited[place - 1, BEST] = -1
-        visited[place - 1, USERS] = -1
-        visited[place - 1, IS_QUEUED] = 0
-    return place - 1
+    id_of_row = relations[relation, BASE] + row
+    number = np.int64(numbers[id_of_row]) - 1
+    if number < 0:
+        number = state[VISITED]
+        state[VISITED] = number + 1
+        numbers[id_of_row] = number + 1
+        ids[number] = id_of_row
+        visited[number, OF_RELATION] = relation
+        visited[number, HEIGHT] = UNKNOWN
+        visited[number, BEST] = -1
+        visited[number, USERS] = -1
+        visited[number, IS_QUEUED] = 0
+    return number
 
 
 @kernel
@@ -176,10 +176,10 @@ def _need(state, ways, needs, number):
 
 
 @kernel
-def _undo(state, places, ways, ids, first_visited, first_way):
+def _undo(state, numbers, ways, ids, first_visited, first_way):
     """Forget what a tuple's ways have brought so far."""
     for number in range(first_visited, state[VISITED]):
-        places[ids[number]] = 0
+        numbers[ids[number]] = 0
     state[VISITED], state[WAYS], state[NEEDS] = first_visited, first_way, ways[first_way, FIRST_NEED]
 
 
@@ -193,7 +193,7 @@ def _fill(relations, columns, relation, row, values):
 
 @kernel
 def _instances(
-    state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, places, visited, ids, ways, needs,
+    state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, numbers, visited, ids, ways, needs,
     frames, rows, words, values, head, target, clause,
 ):  # fmt: skip
     """Add the ways in which one clause derives a tuple, whose words are in `head`; 0, or why it cannot."""
@@ -243,7 +243,7 @@ def _instances(
                         _way(state, ways, target, clause)
                         for atom in range(num_atoms):
                             of = atoms[first_atom + atom, RELATION]
-                            _need(state, ways, needs, _visit(state, relations, places, visited, ids, of, rows[atom]))
+                            _need(state, ways, needs, _visit(state, relations, numbers, visited, ids, of, rows[atom]))
                 else:
                     best, best_start, best_stop, best_index = -1, np.int64(0), np.int64(0), np.int64(-1)
                     missing, missing_mask, is_empty = -1, np.int64(0), False
@@ -386,12 +386,12 @@ def _accept(
     " int32[,] int32[,] int32[] int64[,]"
 )
 def search(
-    state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, places, visited, ids, ways, needs,
+    state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, numbers, visited, ids, ways, needs,
     fronts, queue, scratch,
 ):  # fmt: skip
     """Go on with a search until the goal has a proof of least height or nothing is left, or the caller is needed.
 
-    places  [row of all relations] 1 + the number of a tuple that is visited, 0 for others
+    numbers  [row of all relations] 1 + the number of a tuple that is visited, 0 for others
     ids     [visited] the row of each
     fronts  [2, visited] the tuples of this level, which are expanded from `state[FRONT]` on, and of the next one
     queue   [visited + 1] and scratch [3 + MOST_ATOMS, 64]: for use here
@@ -431,11 +431,11 @@ def search(
         last = relations[relation, FIRST_END if begins else CLAUSES_END]
         for clause in range(first, last):
             reason = _instances(
-                state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, places, visited, ids, ways,
+                state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, numbers, visited, ids, ways,
                 needs, frames, rows, words, values, head, target, clause,
             )  # fmt: skip
             if reason != 0:
-                _undo(state, places, ways, ids, first_visited, first_way)
+                _undo(state, numbers, ways, ids, first_visited, first_way)
                 state[LOOKED] = looked
                 return reason
         state[BEGUN if begins else FRONT] += 1
@@ -451,11 +451,11 @@ def search(
     " int64[] int64[,]"
 )
 def add_ways(
-    state, relations, columns, indexes, places, visited, ids, ways, needs, fronts, queue, scratch, names, ends, given,
+    state, relations, columns, indexes, numbers, visited, ids, ways, needs, fronts, queue, scratch, names, ends, needed,
 ):  # fmt: skip
     """Add the ways of the tuple whose ways are wanted, for all of which there is room.
 
-    names  [way] the clauses; ends [way] where the needs of each end among `given` [need, 2]: relations and rows
+    names  [way] the clauses; ends [way] where the needs of each end among `needed` [need, 2]: relations and rows
     """
     target, first_visited, first_way = state[WANTED], state[VISITED], state[WAYS]
     state[BEGUN if state[BEGUN] < state[VISITED] else FRONT] += 1
@@ -463,7 +463,7 @@ def add_ways(
     for k in range(len(names)):
         _way(state, ways, target, names[k])
         for at in range(begin, ends[k]):
-            number = _visit(state, relations, places, visited, ids, given[at, 0], given[at, 1])
+            number = _visit(state, relations, numbers, visited, ids, needed[at, 0], needed[at, 1])
             _need(state, ways, needs, number)
         begin = ends[k]
     _accept(
@@ -473,10 +473,10 @@ def add_ways(
 
 
 @kernel("int64[] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,] int64")
-def begin(state, relations, columns, indexes, places, visited, ids, ways, needs, fronts, queue, scratch, row):
+def begin(state, relations, columns, indexes, numbers, visited, ids, ways, needs, fronts, queue, scratch, row):
     """Make a row of the relation `state[WANTED]` the goal of a search that has nothing so far."""
     ways[0, FIRST_NEED] = 0
-    state[GOAL] = _visit(state, relations, places, visited, ids, state[WANTED], row)
+    state[GOAL] = _visit(state, relations, numbers, visited, ids, state[WANTED], row)
     _accept(state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, scratch[2], 0, 0)
     if state[NEXT_END] == 1:
         fronts[0, 0] = fronts[1, 0]

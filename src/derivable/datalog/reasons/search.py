@@ -279,7 +279,7 @@ class _Run:
         self.search = search
         self.state = np.zeros(k.STATE_WORDS, np.int64)
         # Most of it is never touched.
-        self.places = np.zeros(search.total, np.int32)
+        self.numbers = np.zeros(search.total, np.int32)
         self.scratch = np.empty((k.MOST_ATOMS + 4, 64), np.int64)
         self.visited = np.empty((_FIRST_ROOM, k.VISIT_WORDS), np.int32)
         self.ids = np.empty(_FIRST_ROOM, np.int64)
@@ -298,7 +298,7 @@ class _Run:
 
     def _room(self) -> tuple[np.ndarray, ...]:
         return (
-            self.places,
+            self.numbers,
             self.visited,
             self.ids,
             self.ways,
@@ -309,7 +309,7 @@ class _Run:
         )
 
     def _make_room(self, of: int, more: int = 1) -> None:
-        """Have room for more tuples, ways or needs (`k.VISITED`, `k.WAYS`, `k.NEEDS`), at least so many."""
+        """Have room for more tuples, ways or needs (`k.VISITED`, `k.WAYS`, `k.NEEDS`), for `more` at least."""
         if of == k.VISITED:
             before = len(self.ids)
             length = next_length(before, before + more)
@@ -345,16 +345,16 @@ class _Run:
         search, state = self.search, self.state
         numbers = search.numbers
         relation, row = self._tuple(target)
-        given, ends = [], []
+        needed, ends = [], []
         number, ways = search.ways_of(relation, row, bool(state[k.BEGUN] < state[k.VISITED]))
         for needs in ways:
             for name, need in needs:
-                given.append((numbers[name], search.all_rows[numbers[name]].find(need)[0]))
-            ends.append(len(given))
+                needed.append((numbers[name], search.all_rows[numbers[name]].find(need)[0]))
+            ends.append(len(needed))
         for of, more, length in (
-            (k.VISITED, len(given), len(self.ids)),
+            (k.VISITED, len(needed), len(self.ids)),
             (k.WAYS, len(ends) + 1, len(self.ways)),
-            (k.NEEDS, len(given), len(self.needs)),
+            (k.NEEDS, len(needed), len(self.needs)),
         ):
             if state[of] + more > length:
                 self._make_room(of, more)
@@ -368,7 +368,7 @@ class _Run:
             *self._room(),
             -1 - number - np.arange(len(ends), dtype=np.int64),
             np.array(ends, np.int64),
-            np.array(given, np.int64).reshape(-1, 2),
+            np.array(needed, np.int64).reshape(-1, 2),
         )
 
     def _tuple(self, visited: int) -> tuple[str, Row]:
