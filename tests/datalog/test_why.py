@@ -292,9 +292,13 @@ def test_a_search_looks_at_little_of_a_large_relation():
     assert len(database["path"]) == 160_000
     assert database.why("path", (0, 100)).height == 100
     (explainer,) = database._explained().explainers.values()
-    assert explainer.derivations.looked < 1000
+    derivations = explainer.derivations
+    # The kernel has an instance for each step at least; Python evaluates none.
+    assert 100 <= derivations.search.looked < 1000
+    assert derivations.looked < 1000
     database.why("path", (0, 100))
-    assert explainer.derivations.looked < 1000
+    assert 100 <= derivations.search.looked < 1000
+    assert derivations.looked < 1000
 
 
 RIGHT = PATHS.replace("path(x, y), edge(y, z)", "edge(x, y), path(y, z)")
