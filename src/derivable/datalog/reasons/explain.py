@@ -260,32 +260,32 @@ class _Building:
         body, model = instance.body, self.model
         rows = dict(instance.rows)
         values = self.wording.names(body.slots, body.types, instance.words)
-        nodes_of: list[Proof] = []
+        premises: list[Proof] = []
         random: Random = _NOTHING
         for position, literal in enumerate(body.literals):
             if isinstance(literal, r.Atom):
                 if literal.relation in model.constructors or literal.relation in model.keys:
                     continue
                 nodes, more = self.made[self.explainer.derivations.tuple(literal.relation, rows[position])]
-                nodes_of += nodes
+                premises += nodes
                 random = None if random is None or more is None else random | more
             elif isinstance(literal, r.Generate) and literal.relation is not None:
-                nodes_of.append(self.keyed(literal, body, instance))
+                premises.append(self.keyed(literal, body, instance))
             elif isinstance(literal, r.Negated):
-                nodes_of.append(self.absent(body, literal, instance.words, self.wording.literal(literal, values)))
+                premises.append(self.absent(body, literal, instance.words, self.wording.literal(literal, values)))
             elif not is_hidden(literal):
                 chance = None
                 if isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
                     chance = self.explainer._answer(body, literal, instance.words)[1]
                 line, source = self.wording.place(literal.span)
                 text = self.wording.literal(literal, values)
-                nodes_of.append(Proof("condition", text, None, None, None, line, source, {}, chance or 1.0))
+                premises.append(Proof("condition", text, None, None, None, line, source, {}, chance or 1.0))
         coin = body.chance(instance.words)
         if coin is not None:
             assert body.coin is not None
             line, source = self.wording.place(body.coin.span)
-            nodes_of.append(Proof("chance", "the rule's own probability", None, None, None, line, source, {}, coin[1]))
-        return tuple(nodes_of), random
+            premises.append(Proof("chance", "the rule's own probability", None, None, None, line, source, {}, coin[1]))
+        return tuple(premises), random
 
     def absent(self, body: Body, literal: r.Negated, words: tuple[int, ...], text: str) -> Proof:
         row = body.values(literal.terms, words)
