@@ -9,6 +9,7 @@ import derivable as dv
 from derivable.algebra import semirings
 from derivable.algebra.expr import functions
 from derivable.algebra.expr.nodes import Argument, Constant
+from derivable.core import cache
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.policy.costs import under
 from derivable.datalog.policy.kernels import MODULES, StoredKernels
@@ -126,11 +127,11 @@ def test_what_has_no_text_has_no_file(folder):
 
 @pytest.mark.parametrize("pattern", MODULES)
 def test_modules_of_kernels_are_there(pattern):
-    assert list(kernel_files.SOURCES.glob(pattern))
+    assert list(cache.SOURCES.glob(pattern))
 
 
 def test_other_modules_make_other_kernels(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_files, "SOURCES", tmp_path)
+    monkeypatch.setattr(cache, "SOURCES", tmp_path)
     (tmp_path / "makers").mkdir()
     paths = set()
     for text in ("a = 1", "a = 2", "a = 12"):

@@ -7,12 +7,27 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import os
 import stat
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from derivable.core.diagnostics import warn
+
+SOURCES = Path(__file__).parents[1]
+
+
+def sources_digest(patterns: Iterable[str]) -> str:
+    """What changes with the text of any module of the package whose path fits a pattern: what they have made is found
+    by it."""
+    digest = hashlib.sha256()
+    for path in (path for pattern in patterns for path in sorted(SOURCES.glob(pattern))):
+        text = path.read_bytes()
+        digest.update(f"\0{path.relative_to(SOURCES)} {len(text)}\0".encode())
+        digest.update(text)
+    return digest.hexdigest()
 
 
 @cache

@@ -22,7 +22,7 @@ from derivable.circuit.compilation.planner import Compilation
 from derivable.circuit.files import store
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
-from derivable.core.cache import cache_directory
+from derivable.core.cache import cache_directory, sources_digest
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 
@@ -30,8 +30,7 @@ from derivable.core.files import atomic_write
 # their number, at most: those that were not read for longest go.
 LEAST_NODES, MOST_BYTES, MOST_OF_ALL, MOST_FILES = 256, 1 << 26, 1 << 29, 1000
 # What makes circuits, so that another version of the library makes its own.
-SOURCES = Path(__file__).parents[2]
-MODULES = ("circuit/compilation", "circuit/graph", "circuit/kernels", "datalog/exact")
+MODULES = ("circuit/compilation/*.py", "circuit/graph/*.py", "circuit/kernels/*.py", "datalog/exact/*.py")
 
 
 def stored_circuit(
@@ -57,8 +56,7 @@ def stored_circuit(
 
 @cache
 def _stamp() -> str:
-    paths = (path for folder in MODULES for path in sorted((SOURCES / folder).glob("*.py")))
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+    return sources_digest(MODULES)
 
 
 def _read(path: Path) -> Circuit | None:

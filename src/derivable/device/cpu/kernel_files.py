@@ -23,12 +23,11 @@ from derivable.algebra.expr.nodes import Argument, Constant, Expr, in_order
 from derivable.algebra.monoid import Monoid
 from derivable.algebra.semiring import Semiring, TypedSemiring
 from derivable.algebra.typed import TypedMonoid
-from derivable.core.cache import cache_directory
+from derivable.core.cache import cache_directory, sources_digest
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.device.cpu import llvm_code
 
-SOURCES = Path(__file__).parents[2]
 # What kernels compute of these is in expressions, which they have besides their functions.
 _TRACED = Semiring, Monoid, TypedSemiring, TypedMonoid
 _texts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -47,12 +46,7 @@ class KernelFiles:
     @cached_property
     def stamp(self) -> str:
         """Of these modules' texts, and of what compiles kernels."""
-        digest = hashlib.sha256(llvm_code.target().encode())
-        for path in (path for pattern in self.modules for path in sorted(SOURCES.glob(pattern))):
-            text = path.read_bytes()
-            digest.update(f"\0{path.relative_to(SOURCES)} {len(text)}\0".encode())
-            digest.update(text)
-        return digest.hexdigest()
+        return f"{llvm_code.target()}\0{sources_digest(self.modules)}"
 
     def path(self, key: tuple) -> Path | None:
         """Where a kernel is that is made of that: functions and classes by name, numbers, texts, expressions and
