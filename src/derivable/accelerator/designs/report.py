@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from derivable.accelerator.designs.designs import COMPARED_PASSES, Design
 from derivable.accelerator.designs.node_rows import NodeRow, node_rows
-from derivable.accelerator.designs.texts import UNIT_NAMES, estimate_of_array, resource_estimates
+from derivable.accelerator.designs.texts import UNIT_NAMES, csv_text, estimate_of_array, resource_estimates
 from derivable.accelerator.hardware.resources import KINDS, share
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
@@ -128,12 +126,7 @@ def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
 
 def nodes_csv(made: Design, simulated: Mapping[str, int] | None = None) -> str:
     """A line for each node, with a header; what a node has not is empty."""
-    text = io.StringIO()
-    records = _records(made, simulated)
-    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
+    return csv_text(_records(made, simulated))
 
 
 def nodes_json(made: Design, simulated: Mapping[str, int] | None = None, placement: Placement | None = None) -> str:

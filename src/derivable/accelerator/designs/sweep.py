@@ -14,8 +14,6 @@ Printed form:
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +29,7 @@ from derivable.accelerator.designs.designs import (
     lane_counts,
     sized,
 )
-from derivable.accelerator.designs.texts import BOUND_NAMES
+from derivable.accelerator.designs.texts import BOUND_NAMES, csv_text
 from derivable.accelerator.explore.exploration import finalists
 from derivable.accelerator.hardware.resources import KINDS, Resources, generated
 from derivable.accelerator.lower.bounds import bounds
@@ -40,7 +38,7 @@ from derivable.accelerator.lower.lower import Lowered
 from derivable.accelerator.machine import machine as golden
 from derivable.accelerator.machine.machine import PORTS, Latencies
 from derivable.core.arguments import integer, several
-from derivable.core.diagnostics import DerivableError, DomainError, LimitError
+from derivable.core.diagnostics import DomainError, LimitError
 from derivable.core.files import atomic_write
 from derivable.core.progress import progress
 from derivable.core.registry import suggestion
@@ -174,12 +172,7 @@ class Sweep:
 
     def csv(self) -> str:
         """A line for each point, with a header; without a bandwidth the field is empty."""
-        text = io.StringIO()
-        records = [point.record() for point in self.points]
-        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        return text.getvalue()
+        return csv_text([point.record() for point in self.points])
 
     def write_csv(self, path: str | os.PathLike) -> Path:
         """Write `csv`, whole or not at all. Raises DerivableError if it cannot be written."""
@@ -232,11 +225,8 @@ def checked_objectives(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _written(path: str | os.PathLike, text: str) -> Path:
-    try:
-        with atomic_write(Path(path)) as file:
-            file.write(text)
-    except OSError as error:
-        raise DerivableError(f"cannot be written: {error.strerror or error}", source=str(path)) from None
+    with atomic_write(path) as file:
+        file.write(text)
     return Path(path)
 
 

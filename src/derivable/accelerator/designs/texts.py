@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, lane_cycles
@@ -167,3 +169,12 @@ STAGES: dict[str, Callable[[Design], str]] = {
     "nodes": _nodes,
     "program": _program,
 }
+
+
+def csv_text(records: Sequence[Mapping[str, object]]) -> str:
+    """A line for each record, with a header; what is None is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
