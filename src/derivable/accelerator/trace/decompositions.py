@@ -467,19 +467,20 @@ def _unfold(input: Any, dimension: Any = None, size: Any = None, step: Any = Non
     return input.index_select(axis, places).unflatten(axis, (len(starts), size)).movedim(axis + 1, -1)
 
 
-def _is_traced(value: Any) -> bool:
+def is_traced(value: Any) -> bool:
+    """Whether a value depends on the inputs of the model that is traced."""
     return isinstance(value, torch.fx.Proxy)
 
 
 def assigned(x: Any, index: Any, value: Any) -> Any:
     """`x` after `x[index] = value`."""
-    if _is_traced(index):
+    if is_traced(index):
         refuse(index.dtype != torch.bool, "an assignment to places that depend on the inputs", "torch.where of a mask")
         mask = index.reshape(*index.shape, *(1,) * (x.dim() - index.dim()))
         refuse(hasattr(value, "dim") and value.dim() > 0, "an assignment of several numbers by a mask", "torch.where")
         return torch.where(mask, value, x)
     places = torch.arange(x.numel()).reshape(x.shape)[index]
-    if not _is_traced(value):
+    if not is_traced(value):
         is_new, numbers = torch.zeros(x.shape, dtype=torch.bool), torch.zeros(x.shape)
         is_new[index], numbers[index] = True, value
         return torch.where(is_new, numbers, x)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from derivable.accelerator.trace.decompositions import Refused
+from derivable.accelerator.trace.decompositions import Refused, is_traced
 
 # Numbers of `TensorProto.DataType`: those of integers, and of truth values. All others are floats.
 _INTEGERS = {2, 3, 4, 5, 6, 7, 12, 13}
@@ -46,7 +46,7 @@ class Call:
         value = self.optional(k)
         if value is None:
             return self.attributes.get(name, default) if name else default
-        if is_recorded(value):
+        if is_traced(value):
             raise Refused(
                 f"its input {k} depends on the inputs of the model",
                 hint="shapes, axes and bounds have to be known: export with shapes that are numbers",
@@ -55,11 +55,6 @@ class Call:
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
-
-
-def is_recorded(value: Any) -> bool:
-    """Whether a value depends on the inputs of the model that is traced."""
-    return isinstance(value, torch.fx.Proxy)
 
 
 OPERATORS: dict[str, Callable[[Call], Any]] = {}

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from derivable.accelerator.trace.decompositions import Refused
-from derivable.accelerator.trace.onnx_operators import Call, is_recorded, operator, torch_pads
+from derivable.accelerator.trace.decompositions import Refused, is_traced
+from derivable.accelerator.trace.onnx_operators import Call, operator, torch_pads
 
 
 @operator("Reshape")
@@ -82,8 +82,8 @@ def _sliced(call: Call) -> Any:
 @operator("Gather")
 def _gathered(call: Call) -> Any:
     x, index, axis = call.x(0), call.x(1), call.get("axis", 0) % call.x(0).ndim
-    if is_recorded(index):
-        if axis == 0 and not is_recorded(x) and x.ndim == 2:
+    if is_traced(index):
+        if axis == 0 and not is_traced(x) and x.ndim == 2:
             return F.embedding(index, x)
         raise Refused("places that depend on the inputs", hint="a table with two axes is read along its first")
     index = torch.where(index < 0, index + x.shape[axis], index)
@@ -96,7 +96,7 @@ def _gathered(call: Call) -> Any:
 @operator("GatherElements")
 def _gathered_entries(call: Call) -> Any:
     axis, index = call.get("axis", 0), call.x(1)
-    if not is_recorded(index):
+    if not is_traced(index):
         index = torch.where(index < 0, index + call.x(0).shape[axis], index)
     return torch.gather(call.x(0), axis, index)
 
