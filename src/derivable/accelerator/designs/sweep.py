@@ -246,8 +246,8 @@ def sweep(
         integer(count, "a number of ports", PORTS, MOST_PORTS) for count in several(ports, "ports", "[2, 3, 4]")
     ]
     tried_bandwidths = [_bandwidth(given) for given in several(bandwidths, "bandwidths", "[19e9, 77e9]")]
-    for what, listed in (("lanes", tried_lanes), ("ports", tried_ports), ("bandwidths", tried_bandwidths)):
-        if listed is not None and not listed:
+    for what, listed in (("ports", tried_ports), ("bandwidths", tried_bandwidths)):
+        if not listed:
             raise DomainError(f"{what} has nothing to try", hint=f"leave {what} out, or give some")
     integer(passes, "passes", 1)
     found = finalists(
@@ -270,7 +270,7 @@ def sweep(
                 for count in tried_lanes or lane_counts(base.width):
                     if count < base.width:
                         continue
-                    one = replace(base, lanes=count, quantised=made.quantised)
+                    one = replace(base, lanes=count)
                     # The program of several passes is not kept with the point.
                     lowered = replace(one).lower(passes)
                     points += _points(one, lowered, tried_ports, tried_bandwidths)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from derivable.accelerator.kernels import clock
 from derivable.accelerator.lower.lower import Lowered
 from derivable.accelerator.machine.instructions import NUM_UNITS, UNITS, Convolve, Gemm
-from derivable.accelerator.machine.machine import Latencies, cycles_of, demand
+from derivable.accelerator.machine.machine import PORTS, Latencies, cycles_of, demand
 from derivable.accelerator.operators.runtime import ceil_div
 
 
@@ -60,4 +60,4 @@ def bounds(lowered: Lowered, latencies: Latencies | None = None) -> Bounds:
             for bank in range(first, first + of.arrays):
                 arrays[bank] += cycles
     # A port beyond those of the RTL is not counted in the reads of the lanes, see `demand`.
-    return Bounds(units, max(arrays), ceil_div(reads, 2), lowered.chain)
+    return Bounds(units, max(arrays), ceil_div(reads, PORTS), lowered.chain)
