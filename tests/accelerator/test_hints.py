@@ -26,7 +26,15 @@ OURS = [
 ]
 # Arguments of functions of torch and NumPy, and what stands in texts that are no messages.
 THEIRS = {"count_include_pad", "dropout_p", "mode", "padding", "padding_mode", "p", "track_running_stats", "x"}
-NO_ADVICE = {"elaboration.py", "host.py", "instructions.py", "operators.py", "report.py", "sweep_picture.py"}
+NO_ADVICE = {
+    "drawing.py",
+    "elaboration.py",
+    "host.py",
+    "instructions.py",
+    "operators.py",
+    "report.py",
+    "sweep_picture.py",
+}
 
 
 def texts(path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derivable.accelerator.designs.designs import COMPARED_PASSES, Design
+from derivable.accelerator.designs.drawing import dot, logarithmic, text_at
 from derivable.accelerator.designs.node_rows import NodeRow, node_rows
 from derivable.accelerator.designs.texts import UNIT_NAMES, csv_text, estimate_of_array, resource_estimates
 from derivable.accelerator.hardware.resources import KINDS, share
@@ -241,11 +242,6 @@ def _rect(x: float, y: float, width: float, height: float, kind: str, title: str
     return f'<rect class="bar {kind}" {size}><title>{safe(title, 200)}</title></rect>'
 
 
-def _text(x: float, y: float, text: object, anchor: str = "start", kind: str = "") -> str:
-    kind = f' class="{kind}"' if kind else ""
-    return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{safe(text)}</text>'
-
-
 WIDTH_OF_LETTER = 6.5  # of most letters, as they are drawn
 
 
@@ -255,7 +251,7 @@ def _cycles(end: int, y: float) -> Iterator[str]:
     for k in range(5):
         anchor = "start" if k == 0 else "end" if k == 4 else "middle"
         unit = " cycles" if k == 4 else ""
-        yield _text(LEFT + k * room / 4, y, f"{round(k * end / 4):,}{unit}", anchor)
+        yield text_at(LEFT + k * room / 4, y, f"{round(k * end / 4):,}{unit}", anchor)
 
 
 LEFT = 110.0
@@ -268,7 +264,7 @@ def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
 
     def content() -> Iterator[str]:
         for k in range(made.sub_arrays):
-            yield _text(LEFT - 8, height * k + 12, f"sub-array {k}", "end")
+            yield text_at(LEFT - 8, height * k + 12, f"sub-array {k}", "end")
         for row in rows:
             if row.start is None or row.end is None or row.sub_arrays is None:
                 continue
@@ -278,7 +274,7 @@ def _timeline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
             x, width = LEFT + row.start * scale, (row.end - row.start) * scale
             yield _rect(x, height * first, width, height * row.sub_arrays, row.part, title)
             if width > WIDTH_OF_LETTER * (len(row.node) + 1):
-                yield _text(x + width / 2, height * (first + row.sub_arrays / 2) + 4, row.node, "middle", "name")
+                yield text_at(x + width / 2, height * (first + row.sub_arrays / 2) + 4, row.node, "middle", "name")
         yield from _cycles(end, height * made.sub_arrays + 16)
 
     yield from _svg(height * made.sub_arrays + 22, content(), "which node runs when on which sub-arrays")
@@ -308,9 +304,9 @@ def _bars(rows: Sequence[tuple[str, float, str]], label: str) -> Iterator[str]:
 
     def content() -> Iterator[str]:
         for k, (name, part, number) in enumerate(rows):
-            yield _text(LEFT - 8, height * k + 12, name, "end")
+            yield text_at(LEFT - 8, height * k + 12, name, "end")
             yield _rect(LEFT, height * k + 2, room * min(part, 1), height - 4, "lane", f"{name}: {number}")
-            yield _text(LEFT + room * min(part, 1) + 6, height * k + 12, number)
+            yield text_at(LEFT + room * min(part, 1) + 6, height * k + 12, number)
 
     yield from _svg(height * len(rows) + 4, content(), label)
 
@@ -333,11 +329,9 @@ def _roofline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
     low_y, high_y = min(1.0, *(y for _, y, _ in points)), 2.0 * peak
     height = 320.0
 
-    def along(value: float, low: float, high: float) -> float:
-        return math.log(value / low) / math.log(high / low)
-
     def at(x: float, y: float) -> tuple[float, float]:
-        return LEFT + (WIDTH - LEFT - 20) * along(x, low_x, high_x), (height - 30) * (1 - along(y, low_y, high_y))
+        across, up = logarithmic(x, low_x, high_x), logarithmic(y, low_y, high_y)
+        return LEFT + (WIDTH - LEFT - 20) * across, (height - 30) * (1 - up)
 
     def content() -> Iterator[str]:
         (left, bottom), (right, top) = at(low_x, low_y), at(high_x, high_y)
@@ -346,21 +340,18 @@ def _roofline(made: Design, rows: Sequence[NodeRow]) -> Iterator[str]:
         corners = [at(begin, bandwidth * begin), at(peak / bandwidth, peak), at(high_x, peak)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
         yield f'<path class="roof" d="M{path}"/>'
-        yield _text(right, corners[-1][1] - 5, f"{peak:,} MACs a cycle", "end")
-        yield _text(corners[0][0] + 8, corners[0][1] + 16, f"{bandwidth:.3g} bytes a cycle")
+        yield text_at(right, corners[-1][1] - 5, f"{peak:,} MACs a cycle", "end")
+        yield text_at(corners[0][0] + 8, corners[0][1] + 16, f"{bandwidth:.3g} bytes a cycle")
         for x, y, row in points:
-            place = at(x, y)
-            title = safe(f"{row.node}: {x:.3g} MACs a byte, {y:.3g} MACs a cycle", 200)
-            circle = f'<circle class="{row.part}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4">'
-            yield f"{circle}<title>{title}</title></circle>"
+            yield dot(*at(x, y), row.part, f"{row.node}: {x:.3g} MACs a byte, {y:.3g} MACs a cycle")
         for decade in range(math.ceil(math.log10(low_x)), math.floor(math.log10(high_x)) + 1):
-            yield _text(at(10.0**decade, low_y)[0], height - 14, f"{10.0**decade:g}", "middle")
+            yield text_at(at(10.0**decade, low_y)[0], height - 14, f"{10.0**decade:g}", "middle")
         for decade in range(math.ceil(math.log10(low_y)), math.floor(math.log10(high_y)) + 1):
             row_at = at(low_x, 10.0**decade)[1]
             if row_at > 18:
-                yield _text(LEFT - 8, row_at + 4, f"{10.0**decade:g}", "end")
-        yield _text(LEFT - 8, 10, "MACs a cycle", "end")
-        yield _text(right, height - 1, "MACs a byte", "end")
+                yield text_at(LEFT - 8, row_at + 4, f"{10.0**decade:g}", "end")
+        yield text_at(LEFT - 8, 10, "MACs a cycle", "end")
+        yield text_at(right, height - 1, "MACs a byte", "end")
 
     yield from _svg(height, content(), "roofline of the nodes on the array")
 
@@ -473,7 +464,7 @@ def _program(made: Design, passes: int) -> Iterator[str]:
 
     def content() -> Iterator[str]:
         for k, (unit, title) in enumerate(UNIT_NAMES.items()):
-            yield _text(LEFT - 8, height * k + 13, title, "end")
+            yield text_at(LEFT - 8, height * k + 13, title, "end")
             for first, last, part, name in spans[unit]:
                 label = f"{title}: from {name} on, cycles {first:,} to {last:,}"
                 yield _rect(

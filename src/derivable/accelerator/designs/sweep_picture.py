@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from derivable.accelerator.designs.drawing import dot, logarithmic, text_at
 from derivable.accelerator.designs.sweep import OBJECTIVES, Point, Sweep
 from derivable.core.html import safe
 
@@ -21,37 +22,38 @@ def picture(of: Sweep, x: str, y: str) -> str:
     """The SVG of two objectives, both in logarithms. Grey: beaten in these two; rings: the device has no room."""
     front = of.pareto(x, y)
     best = {id(point) for point in front}
-    spans = [_span([point.value(name) for point in of]) for name in (x, y)]
+    span_x, span_y = (_span([point.value(name) for point in of]) for name in (x, y))
+
+    def across(value: float) -> float:
+        return LEFT + logarithmic(value, *span_x) * (WIDTH - LEFT - RIGHT)
+
+    def up(value: float) -> float:
+        return HEIGHT - BOTTOM - logarithmic(value, *span_y) * (HEIGHT - TOP - BOTTOM)
 
     def at(point: Point) -> tuple[float, float]:
-        across, up = (_part(point.value(name), span) for name, span in zip((x, y), spans))
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        return across(point.value(x)), up(point.value(y))
 
     def content() -> Iterator[str]:
         yield f"<style>{STYLE}</style>"
         yield f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
-        for value in _ticks(spans[0]):
-            place = LEFT + _part(value, spans[0]) * (WIDTH - LEFT - RIGHT)
-            yield f'<text x="{place:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{value:,.4g}</text>'
-        for value in _ticks(spans[1]):
-            place = HEIGHT - BOTTOM - _part(value, spans[1]) * (HEIGHT - TOP - BOTTOM)
-            yield f'<text x="{LEFT - 8}" y="{place + 4:.1f}" text-anchor="end">{value:,.4g}</text>'
-        yield f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 10}" text-anchor="end">{safe(OBJECTIVES[x])}</text>'
-        yield f'<text x="10" y="{TOP - 6}">{safe(OBJECTIVES[y])}</text>'
+        for value in _ticks(span_x):
+            yield text_at(across(value), HEIGHT - BOTTOM + 18, f"{value:,.4g}", "middle")
+        for value in _ticks(span_y):
+            yield text_at(LEFT - 8, up(value) + 4, f"{value:,.4g}", "end")
+        yield text_at(WIDTH - RIGHT, HEIGHT - 10, OBJECTIVES[x], "end")
+        yield text_at(10, TOP - 6, OBJECTIVES[y])
         # A step from point to point: what lies to the right of it and above is beaten.
         corners = [at(point) for point in front]
         path = f"M{corners[0][0]:.1f} {corners[0][1]:.1f}"
-        path += "".join(f"H{across:.1f}V{up:.1f}" for across, up in corners[1:])
+        path += "".join(f"H{right:.1f}V{down:.1f}" for right, down in corners[1:])
         yield f'<path class="front" d="{path}"/>'
         for point in sorted(of, key=lambda point: id(point) in best):
-            across, up = at(point)
             kind = "large" if point.share > 1 else "best" if id(point) in best else "other"
-            title = safe(_title(point), 300)
-            yield f'<circle class="{kind}" cx="{across:.1f}" cy="{up:.1f}" r="4"><title>{title}</title></circle>'
+            yield dot(*at(point), kind, _title(point))
 
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img"'
-    label = f"designs by {OBJECTIVES[x]} and {OBJECTIVES[y]}"
-    return "\n".join([f'{head} aria-label="{safe(label)}">', *content(), "</svg>"]) + "\n"
+    what = f"designs by {OBJECTIVES[x]} and {OBJECTIVES[y]}"
+    return "\n".join([f'{head} aria-label="{safe(what)}">', *content(), "</svg>"]) + "\n"
 
 
 def _title(point: Point) -> str:
@@ -69,17 +71,12 @@ def _span(values: list[float]) -> tuple[float, float]:
     return low, max(high, low * 1.2)
 
 
-def _part(value: float, span: tuple[float, float]) -> float:
-    low, high = span
-    return math.log(min(max(value, low), high) / low) / math.log(high / low)
-
-
 def _ticks(span: tuple[float, float]) -> list[float]:
     """Round numbers, of which there are a few."""
     low, high = span
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-        if len(found) >= 3:
-            return found
+        ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(ticks) >= 3:
+            return ticks
     return [low, math.sqrt(low * high), high]
