@@ -58,29 +58,29 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
             )
     _refuse_operators(graph, source)
     root = nn.Module()
-    found = torch.fx.Graph()
+    traced = torch.fx.Graph()
     taken: set[str] = set()
     nodes: dict[str, torch.fx.Node] = {
-        value.name: found.placeholder(_free(value.name, taken)) for value in graph.inputs
+        value.name: traced.placeholder(_free(value.name, taken)) for value in graph.inputs
     }
     for name, value in graph.initializers.items():
-        place = _free(name, taken)
-        root.register_buffer(place, _tensor(value.const_value, name, source))
-        nodes[name] = found.get_attr(place)
+        target = _free(name, taken)
+        root.register_buffer(target, _tensor(value.const_value, name, source))
+        nodes[name] = traced.get_attr(target)
     for number, node in enumerate(graph):
-        place = _free(node.name or f"{node.op_type}_{number}", taken)
+        target = _free(node.name or f"{node.op_type}_{number}", taken)
         attributes = {name: _attribute(each, source) for name, each in node.attributes.items()}
-        root.add_module(place, Node(place, node.op_type, attributes, len(node.outputs), version))
+        root.add_module(target, Node(target, node.op_type, attributes, len(node.outputs), version))
         inputs = [None if value is None or not value.name else nodes[value.name] for value in node.inputs]
-        called = found.call_module(place, tuple(inputs))
+        called = traced.call_module(target, tuple(inputs))
         if len(node.outputs) == 1:
             nodes[node.outputs[0].name] = called
             continue
         for k, value in enumerate(node.outputs):
             if value.name:
-                nodes[value.name] = found.call_function(_part, (called, k))
-    found.output(tuple(nodes[value.name] for value in graph.outputs))
-    return torch.fx.GraphModule(root, found)
+                nodes[value.name] = traced.call_function(_part, (called, k))
+    traced.output(tuple(nodes[value.name] for value in graph.outputs))
+    return torch.fx.GraphModule(root, traced)
 
 
 class Node(nn.Module):
@@ -198,12 +198,12 @@ def _free(name: str, taken: set[str]) -> str:
     """A name of Python for a name of the file, which nothing else has."""
     plain = re.sub(r"\W+", "_", name).strip("_") or "value"
     plain = f"n{plain}" if plain[0].isdigit() else plain
-    found, number = plain, 1
-    while found in taken or found in _RESERVED:
+    free, number = plain, 1
+    while free in taken or free in _RESERVED:
         number += 1
-        found = f"{plain}_{number}"
-    taken.add(found)
-    return found
+        free = f"{plain}_{number}"
+    taken.add(free)
+    return free
 
 
 # Names that a module or a graph has for itself.
