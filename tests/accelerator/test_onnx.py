@@ -75,7 +75,7 @@ def test_a_model_whose_shapes_are_computed(tmp_path):
         assert found.inputs == ("pictures",)
         assert [operator.kind for operator in found if operator.kind in ("conv2d", "linear")] == ["conv2d", "linear"]
         np.testing.assert_allclose(dv.accelerator.evaluate(found, pictures)[0], expected, atol=1e-5)
-    assert input_shapes(model) == {"pictures": [1, 1, 8, 8]}
+    assert input_shapes(module_of_onnx(model)) == {"pictures": [1, 1, 8, 8]}
 
 
 def test_a_design_of_a_file_is_that_of_the_module(tmp_path):

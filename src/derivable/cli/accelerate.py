@@ -225,7 +225,8 @@ def _of_onnx(path: str, samples: dict[str, Any] | None) -> tuple[Any, dict[str, 
     optional_module("torch", "torch", "torch")
     from derivable.accelerator.trace.onnx_file import input_shapes, module_of_onnx
 
-    module, shapes = module_of_onnx(path), input_shapes(path)
+    module = module_of_onnx(path)
+    shapes = input_shapes(module)
     if samples is None or set(samples) != set(shapes):
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         has = "" if samples is None else f", and the samples are of {', '.join(samples)}"

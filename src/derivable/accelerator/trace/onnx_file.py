@@ -60,9 +60,10 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
     root = nn.Module()
     traced = torch.fx.Graph()
     taken: set[str] = set()
-    nodes: dict[str, torch.fx.Node] = {
-        value.name: traced.placeholder(_free(value.name, taken)) for value in graph.inputs
-    }
+    nodes: dict[str, torch.fx.Node] = {}
+    for value in graph.inputs:
+        nodes[value.name] = traced.placeholder(_free(value.name, taken))
+        nodes[value.name].meta["sizes"] = [size if isinstance(size, int) else 1 for size in value.shape or ()]
     for name, value in graph.initializers.items():
         target = _free(name, taken)
         root.register_buffer(target, _tensor(value.const_value, name, source))
@@ -109,17 +110,10 @@ def _part(values: Any, k: int) -> Any:
     return values[k]
 
 
-def input_shapes(model: Any) -> dict[str, list[int]]:
-    """The sizes of the inputs of a model of ONNX by the names of the module's arguments, 1 for those that are free.
-
-    Raises what `module_of_onnx` raises for the file.
-    """
-    graph, _ = _graph(model, os.fspath(model) if isinstance(model, (str, Path)) else "")
-    taken: set[str] = set()
-    return {
-        _free(value.name, taken): [size if isinstance(size, int) else 1 for size in value.shape or ()]
-        for value in graph.inputs
-    }
+def input_shapes(module: torch.fx.GraphModule) -> dict[str, list[int]]:
+    """The sizes of the inputs of a module that `module_of_onnx` made, by the names of its arguments; 1 for those that
+    the file leaves open."""
+    return {str(node.target): node.meta["sizes"] for node in module.graph.nodes if node.op == "placeholder"}
 
 
 def _graph(model: Any, source: str) -> tuple[Any, int]:
