@@ -70,8 +70,8 @@ def test_a_model_whose_shapes_are_computed(tmp_path):
     model, pictures = cnn(), np.random.default_rng(1).random((2, 1, 8, 8), dtype=np.float32)
     onnx.save(model, tmp_path / "cnn.onnx")
     (expected,) = reference(model, pictures)
-    for given in (tmp_path / "cnn.onnx", str(tmp_path / "cnn.onnx"), model):
-        found = trace(given, torch.from_numpy(pictures))
+    for source in (tmp_path / "cnn.onnx", str(tmp_path / "cnn.onnx"), model):
+        found = trace(source, torch.from_numpy(pictures))
         assert found.inputs == ("pictures",)
         assert [operator.kind for operator in found if operator.kind in ("conv2d", "linear")] == ["conv2d", "linear"]
         np.testing.assert_allclose(dv.accelerator.evaluate(found, pictures)[0], expected, atol=1e-5)

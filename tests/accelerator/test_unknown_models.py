@@ -152,14 +152,14 @@ def designed(name, way, tmp_path):
             for _ in range(20):
                 model(torch.rand(16, *shape[1:]))
     model.eval()
-    given = model
+    source = model
     if way == "export":
-        given = torch.export.export(model, (samples[:1],))
+        source = torch.export.export(model, (samples[:1],))
     elif way == "onnx":
         pytest.importorskip("onnxscript")
-        given = tmp_path / "model.onnx"
-        torch.onnx.export(model, (samples[:1],), given, dynamo=True, verbose=False)
-    made = dv.accelerator.design(given, samples[:1], pes=64, precision="int8", calibration=[samples])
+        source = tmp_path / "model.onnx"
+        torch.onnx.export(model, (samples[:1],), source, dynamo=True, verbose=False)
+    made = dv.accelerator.design(source, samples[:1], pes=64, precision="int8", calibration=[samples])
     with torch.no_grad():
         expected = model(samples[:1]).double().as_subclass(torch.Tensor).numpy()
     return made, samples[:1], expected, tolerance

@@ -117,12 +117,12 @@ def accelerate_command(
         inputs = flat_inputs(network, example)
         hardware = _hardware(made, folder, inputs)
         advance(note="simulate" if simulate else "report")
-        found = made.simulate(inputs, simulate) if simulate else None
+        run = made.simulate(inputs, simulate) if simulate else None
         placed = None
         if place:
             advance(note="place")
             placed = made.place(place)
-        written = write_report(made, folder, found, placed)
+        written = write_report(made, folder, run, placed)
         tried = None
         if dimensions is not None:
             advance(note="sweep")
@@ -142,7 +142,7 @@ def accelerate_command(
                 "cycles": made.cycles,
                 "seconds": made.seconds,
                 "hardware": hardware,
-                "simulated_cycles": None if found is None else found.cycles,
+                "simulated_cycles": None if run is None else run.cycles,
                 "placed": None if placed is None else asdict(placed),
                 "sweep": None if tried is None else [point.record() for point in tried.pareto()],
                 "files": ["design.yaml", *(path.name for path in written)],
@@ -150,12 +150,12 @@ def accelerate_command(
         )
         return
     rows = [*summary_rows(made), ("hardware", hardware)]
-    if found is not None:
-        lost = found.lost
+    if run is not None:
+        lost = run.lost
         rows.append(
             ("lost", f"{lost.saturated:,} numbers saturated, {lost.flushed:,} flushed to zero of {lost.numbers:,}")
         )
-        rows.append(("simulated", f"{found.cycles:,} cycles for one pass in {simulate}, {found.modelled:,} modelled"))
+        rows.append(("simulated", f"{run.cycles:,} cycles for one pass in {simulate}, {run.modelled:,} modelled"))
     if placed is not None:
         rows += placed.rows()
     write_facts([*rows, ("report", str(written[0]))])
@@ -165,7 +165,7 @@ def accelerate_command(
 
 def _dimensions(text: str) -> dict[str, Any]:
     """The arguments of `Design.sweep` in a text such as `lanes=16,32 ports=2,4`. Raises DerivableError for others."""
-    found: dict[str, Any] = {}
+    dimensions: dict[str, Any] = {}
     for part in text.split():
         name, _, values = part.partition("=")
         number = float if name == "bandwidths" else int
@@ -179,8 +179,8 @@ def _dimensions(text: str) -> dict[str, Any]:
             raise DerivableError(f"--sweep has {part!r}", hint="write numbers, as in lanes=16,32") from None
         if name == "passes" and len(listed) != 1:
             raise DerivableError(f"--sweep has {part!r}", hint="give one number of passes")
-        found[name] = listed[0] if name == "passes" else listed
-    return found
+        dimensions[name] = listed[0] if name == "passes" else listed
+    return dimensions
 
 
 def _samples(path: str) -> dict[str, Any]:
@@ -238,27 +238,28 @@ def _of_onnx(path: str, samples: dict[str, Any] | None) -> tuple[Any, dict[str, 
     return module, {name: samples[name][: shape[0]] if shape else samples[name] for name, shape in shapes.items()}
 
 
-def _built(place: str) -> tuple[Any, Any]:
-    build = from_file(place, "function", callable)
+def _built(reference: str) -> tuple[Any, Any]:
+    build = from_file(reference, "function", callable)
     if build is None:
         raise DerivableError(
-            f"{place!r} names no function in a Python file", hint="write MODEL.py:build, or the name of a file of ONNX"
+            f"{reference!r} names no function in a Python file",
+            hint="write MODEL.py:build, or the name of a file of ONNX",
         )
     try:
         found = build()
     except DerivableError:
         raise
     except (Exception, SystemExit) as error:
-        path, _, name = place.rpartition(":")
+        path, _, name = reference.rpartition(":")
         raise failure(path, error, f"{name} fails") from error
     if not isinstance(found, tuple) or len(found) != 2:
         what = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
         raise DerivableError(
-            f"{place} returns {what}, expected a model and its example inputs",
+            f"{reference} returns {what}, expected a model and its example inputs",
             hint="return model, example_inputs",
         )
     if not callable(found[0]) and callable(found[1]):
         raise DerivableError(
-            f"{place} returns {type(found[0]).__name__} in the place of the model", hint="the model comes first"
+            f"{reference} returns {type(found[0]).__name__} in the place of the model", hint="the model comes first"
         )
     return found

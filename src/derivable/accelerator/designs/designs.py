@@ -206,7 +206,7 @@ class Design:
         return machine.busy(lowered.program, *machine.timing(lowered.machine, lowered.program))
 
     def bounds(self, passes: int = 1) -> Bounds | None:
-        """What bounds the cycles of the program of so many passes from below, unit by unit, and which of them most:
+        """What bounds the cycles of a program of `passes` passes from below, unit by unit, and which of them most:
         `.best`. None and errors as for `pass_cycles`."""
         from derivable.accelerator.lower.bounds import bounds
 
@@ -231,7 +231,7 @@ class Design:
         bandwidths: Iterable[float | None] = (None,),
         passes: int = 1,
     ) -> Sweep:
-        """All designs of the same model beside each other, by what their programs take: cycles, energy, resources.
+        """Designs of the same model compared by what their programs take: cycles, energy, resources.
 
         heights, widths  of sub-arrays; powers of two by default. There are as many sub-arrays as fit the elements of
                          this design, with layers and vector nodes in turns, and beside each other on the best arrays
@@ -514,19 +514,19 @@ def _resources(array: tuple[int, int, int], lanes: int, memories: Memories, form
     return estimate(array, simd=lanes, stores=memories, **formats)
 
 
-def checked_sides(given: Iterable[int] | None, what: str) -> list[int] | None:
+def checked_sides(sides: Iterable[int] | None, what: str) -> list[int] | None:
     """Heights or widths to try. Raises DomainError for none, and for one that the hardware has no registers for."""
-    return None if given is None else _powers(given, what, 4, LARGEST_SIDE)
+    return None if sides is None else _powers(sides, what, 4, LARGEST_SIDE)
 
 
-def checked_lanes(given: Iterable[int]) -> list[int]:
+def checked_lanes(lanes: Iterable[int]) -> list[int]:
     """Numbers of lanes to try, from the least on. Raises DomainError for none, and for one that no unit has."""
-    return sorted(set(_powers(given, "number of lanes", 4, MOST_LANES, "lanes")))
+    return sorted(set(_powers(lanes, "number of lanes", 4, MOST_LANES, "lanes")))
 
 
-def _powers(given: Iterable[int], what: str, least: int, most: int, name: str = "") -> list[int]:
+def _powers(numbers: Iterable[int], what: str, least: int, most: int, name: str = "") -> list[int]:
     name = name or f"{what}s"
-    listed = [integer(each, f"a {what}", least, most) for each in several(given, name, "[8, 16]")]
+    listed = [integer(each, f"a {what}", least, most) for each in several(numbers, name, "[8, 16]")]
     if not listed:
         raise DomainError(f"{name} has no {what} to try", hint=f"leave {name} out to try powers of two")
     for each in listed:

@@ -45,23 +45,23 @@ def _busy_nodes(made: Design) -> dict[str, dict[str, int]] | None:
     lowered = made._hardware()
     if lowered is None:
         return None
-    found: dict[str, dict[str, int]] = {}
+    busy: dict[str, dict[str, int]] = {}
     for each in cycles.nodes(lowered):
-        of_node = found.setdefault(made.flow.lowered_in(each.name) or "", {})
+        of_node = busy.setdefault(made.flow.lowered_in(each.name) or "", {})
         for unit, count in each.busy.items():
             of_node[unit] = of_node.get(unit, 0) + count
-    return found
+    return busy
 
 
-def _row(made: Design, node: Node, units: Mapping[str, int] | None) -> NodeRow:
+def _row(made: Design, node: Node, busy: Mapping[str, int] | None) -> NodeRow:
     memory = node.memory(made.precision)
-    place = made.placed.get(node.name)
+    span = made.placed.get(node.name)
     macs = getattr(node.work, "macs", 0)
-    cycles = place.end - place.start if place else node.cycles(made.height, made.width, made.sub_arrays, made.lanes)
-    busy = None
-    if place and cycles:
-        elements = made.height * made.width * place.sub_arrays
-        busy = macs / (cycles * elements * getattr(node.work, "products", 1))
+    cycles = span.end - span.start if span else node.cycles(made.height, made.width, made.sub_arrays, made.lanes)
+    utilisation = None
+    if span and cycles:
+        elements = made.height * made.width * span.sub_arrays
+        utilisation = macs / (cycles * elements * getattr(node.work, "products", 1))
     return NodeRow(
         node=node.name,
         part=node.part,
@@ -72,10 +72,10 @@ def _row(made: Design, node: Node, units: Mapping[str, int] | None) -> NodeRow:
         input_bytes=memory.inputs,
         output_bytes=memory.outputs,
         macs=macs,
-        sub_arrays=place.sub_arrays if place else None,
-        start=place.start if place else None,
-        end=place.end if place else None,
+        sub_arrays=span.sub_arrays if span else None,
+        start=span.start if span else None,
+        end=span.end if span else None,
         cycles=cycles,
-        utilisation=busy,
-        busy=units,
+        utilisation=utilisation,
+        busy=busy,
     )

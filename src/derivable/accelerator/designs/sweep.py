@@ -1,4 +1,4 @@
-"""Many designs of one model beside each other: what the program of each takes, and which of them no other beats.
+"""Many designs of one model compared: what the program of each takes, and which of them no other beats.
 
 Each point is a whole design: its program is written and its cycles are counted as the golden machine counts them, which
 are those of a simulation, so nothing here is an estimate but resources and energy. The paper's equations stay as a
@@ -146,7 +146,7 @@ class Sweep:
         return min(self._fitting(), key=lambda point: (point.cycles, point.share))
 
     def pareto(self, *objectives: str) -> tuple[Point, ...]:
-        """The points that fit the device and that no other beats: one that is nowhere larger and somewhere smaller.
+        """The points that fit the device and that no other beats by being nowhere larger and somewhere smaller.
 
         objectives  names from `OBJECTIVES`; by default cycles, energy and share
 
@@ -155,20 +155,20 @@ class Sweep:
         """
         names = checked_objectives(objectives or DEFAULT_OBJECTIVES)
         values = [(tuple(point.value(name) for name in names), point) for point in self._fitting()]
-        found: list[tuple[tuple[float, ...], Point]] = []
+        front: list[tuple[tuple[float, ...], Point]] = []
         # Of points in this order none is beaten by a later one.
         for value, point in sorted(values, key=lambda each: each[0]):
-            if not any(all(x <= y for x, y in zip(other, value)) for other, _ in found):
-                found.append((value, point))
-        return tuple(point for _, point in found)
+            if not any(all(x <= y for x, y in zip(other, value)) for other, _ in front):
+                front.append((value, point))
+        return tuple(point for _, point in front)
 
     def _fitting(self) -> list[Point]:
-        found = [point for point in self.points if point.share <= 1]
-        if not found:
+        fitting = [point for point in self.points if point.share <= 1]
+        if not fitting:
             raise LimitError(
                 "the device has no room for any design of the sweep", hint="sweep a design with fewer pes="
             )
-        return found
+        return fitting
 
     def csv(self) -> str:
         """A line for each point, with a header; without a bandwidth the field is empty."""
@@ -191,14 +191,14 @@ class Sweep:
     def explain(self, *objectives: str) -> str:
         """The points that no other beats, a line each, see `pareto`."""
         names = checked_objectives(objectives or DEFAULT_OBJECTIVES)
-        found = self.pareto(*names)
-        lines = [f"{len(found)} of {len(self.points)} designs that no other beats in {' and '.join(names)}"]
+        front = self.pareto(*names)
+        lines = [f"{len(front)} of {len(self.points)} designs that no other beats in {' and '.join(names)}"]
         lines.append(
             f"{'array':12} {'lanes':>5}  {'ports':>5}  {'bandwidth':>13}  {'mode':10} {'cycles':>11} "
             f"{'equations':>10}  {'bound by':12} {'of it':>7} {'uJ':>9} {'share':>8}"
             + "".join(f" {name:>9}" for name in names if name in KINDS)
         )
-        for point in found:
+        for point in front:
             made = point.design
             memory = "a line/cycle" if point.bandwidth is None else f"{point.bandwidth / 1e9:g} GB/s"
             lines.append(
@@ -245,12 +245,12 @@ def sweep(
     tried_ports = [
         integer(count, "a number of ports", PORTS, MOST_PORTS) for count in several(ports, "ports", "[2, 3, 4]")
     ]
-    tried_bandwidths = [_bandwidth(given) for given in several(bandwidths, "bandwidths", "[19e9, 77e9]")]
+    tried_bandwidths = [_bandwidth(bandwidth) for bandwidth in several(bandwidths, "bandwidths", "[19e9, 77e9]")]
     for what, listed in (("ports", tried_ports), ("bandwidths", tried_bandwidths)):
         if not listed:
             raise DomainError(f"{what} has nothing to try", hint=f"leave {what} out, or give some")
     integer(passes, "passes", 1)
-    found = finalists(
+    explorations = finalists(
         made.flow.workload(),
         made.exploration.pes,
         heights=checked_sides(heights, "height"),
@@ -261,8 +261,8 @@ def sweep(
     )
     points: list[Point] = []
     left: list[str] = []
-    with progress("sweeping", len(found)) as advance:
-        for each in found:
+    with progress("sweeping", len(explorations)) as advance:
+        for each in explorations:
             try:
                 base = replace(
                     sized(made.graph, made.flow, each, made.device, made.precision), quantised=made.quantised
@@ -282,12 +282,12 @@ def sweep(
     return Sweep(tuple(points), passes, tuple(left))
 
 
-def _bandwidth(given: object) -> float | None:
-    if given is None:
+def _bandwidth(value: object) -> float | None:
+    if value is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < math.inf:
-        raise DomainError(f"a bandwidth is {given!r}, expected bytes a second, or None for a line in each cycle")
-    return float(given)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise DomainError(f"a bandwidth is {value!r}, expected bytes a second, or None for a line in each cycle")
+    return float(value)
 
 
 def _points(

@@ -197,8 +197,8 @@ def finalists(
                     nodes as in equation (5); "node", the better at each node
     adders          whether the adders of partial sums, which the paper does not cost, cost their latency
     iterations      of phase II
-    tuned_arrays    so many of the best arrays of phase I on which they run beside each other are tuned
-    in_turns        so many arrays there are on which they take turns; None: all
+    tuned_arrays    how many of the best arrays of phase I on which they run beside each other are tuned
+    in_turns        how many of the best arrays there are on which they take turns; None: all
     effort          nodes that the refinement may place; 0 leaves phase II as algorithm 1 has it
 
     Deterministic. Source: NSFlow, algorithm 1; the refinement is ours (docs/decisions/091): descent from what phase II

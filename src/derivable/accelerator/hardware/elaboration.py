@@ -172,10 +172,10 @@ def parameters_of(module: str, machine: Machine) -> dict[str, int]:
 def ports(made: Hardware) -> dict[str, tuple[str, int]]:
     """(direction, bits) of the ports of a module of the package, by name, for its parameters."""
     text = _COMMENT.sub("", made.files[f"{made.top}.sv"])
-    found = re.findall(
+    declared = re.findall(
         r"^\s*(input|output)\s+(?:logic|wire|reg)\s*(?:\[([\w*+\s-]+):0\])?\s*(\w+)\s*[,\n)]", text, re.M
     )
-    return {name: (direction, 1 + _number(highest or "0", made.parameters)) for direction, highest, name in found}
+    return {name: (direction, 1 + _number(highest or "0", made.parameters)) for direction, highest, name in declared}
 
 
 def _number(expression: str, values: Mapping[str, int]) -> int:

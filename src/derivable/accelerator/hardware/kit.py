@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BENCH = "device_bench"
 FOLDER = Path(__file__).with_name("bench")
-CLOCK = 100  # MHz that the constraints ask for
+CLOCK = 100  # MHz, of the constraints
 
 
 def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Path:
@@ -69,10 +69,10 @@ def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Pat
 def _lines(memory: np.ndarray, line: int, wanted: np.ndarray) -> list[str]:
     """The lines of memory that have a wanted byte, as `$readmemh` takes them: a line a line, its last byte first."""
     rows, chosen = (np.pad(bytes_of, (0, -len(bytes_of) % line)).reshape(-1, line) for bytes_of in (memory, wanted))
-    found, before = [], -1
+    written, before = [], -1
     for number in np.flatnonzero(chosen.any(1)).tolist():
         if number != before + 1:
-            found.append(f"@{number:x}\n")
-        found.append(rows[number, ::-1].tobytes().hex() + "\n")
+            written.append(f"@{number:x}\n")
+        written.append(rows[number, ::-1].tobytes().hex() + "\n")
         before = number
-    return found
+    return written

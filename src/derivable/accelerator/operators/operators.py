@@ -213,11 +213,11 @@ class Builder:
 
     def free(self, name: str) -> str:
         """The name, or one like it that no operator has."""
-        found, ordinal = name, 1
-        while found in self.operators:
+        free, ordinal = name, 1
+        while free in self.operators:
             ordinal += 1
-            found = f"{name}_{ordinal}"
-        return found
+            free = f"{name}_{ordinal}"
+        return free
 
     def build(self, outputs: Sequence[str]) -> OperatorGraph:
         """The graph of what the outputs need, and of all inputs."""

@@ -33,10 +33,10 @@ class Call:
 
     def x(self, k: int = 0) -> Any:
         """An input that has to be there."""
-        found = self.optional(k)
-        if found is None:
+        value = self.optional(k)
+        if value is None:
             raise Refused(f"input {k} is left out")
-        return found
+        return value
 
     def optional(self, k: int) -> Any:
         return self.inputs[k] if k < len(self.inputs) else None
@@ -126,10 +126,10 @@ for _name, _pair in _TWO.items():
 for _name, _pair in {"Max": torch.maximum, "Min": torch.minimum, "Sum": torch.add}.items():
 
     def _folded(call: Call, function: Callable = _pair) -> Any:
-        found = call.x(0)
+        result = call.x(0)
         for other in call.inputs[1:]:
-            found = function(found, other)
-        return found
+            result = function(result, other)
+        return result
 
     OPERATORS[_name] = _folded
 
@@ -193,9 +193,9 @@ def _gemm(call: Call) -> Any:
     alpha, beta, c = call.get("alpha", 1.0), call.get("beta", 1.0), call.optional(2)
     if alpha == beta == 1 and call.get("transB") and (c is None or list(c.shape) == [b.shape[1]]):
         return F.linear(a, call.x(1), c)
-    found = a @ b
-    found = found if alpha == 1 else alpha * found
-    return found if c is None else found + (c if beta == 1 else beta * c)
+    product = a @ b
+    product = product if alpha == 1 else alpha * product
+    return product if c is None else product + (c if beta == 1 else beta * c)
 
 
 @operator("Conv", "ConvTranspose")
@@ -215,13 +215,13 @@ def _convolution(call: Call) -> Any:
         if call.get("output_shape") is not None or call.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
             raise Refused("output_shape and auto_pad of a transposed convolution", hint="export with pads")
         # What is cut behind more than before is cut from what comes out.
-        found = function(x, weight, call.optional(2), stride, before, more, groups, dilation)
+        result = function(x, weight, call.optional(2), stride, before, more, groups, dilation)
         for axis, (first, last) in enumerate(zip(before, after)):
             if last > first:
-                found = found.narrow(2 + axis, 0, found.shape[2 + axis] - (last - first))
+                result = result.narrow(2 + axis, 0, result.shape[2 + axis] - (last - first))
             elif last < first:
                 raise Refused("pads of a transposed convolution with less at the end")
-        return found
+        return result
     if before != after:
         x, before = F.pad(x, torch_pads(before, after)), [0] * rank
     return function(x, weight, call.optional(2), stride, before, dilation, groups)
@@ -297,12 +297,12 @@ def _recurrent(call: Call) -> Any:
     rest = (parameters, biases is not None, 1, 0.0, False, num_directions == 2, False)
     if call.operator == "LSTM":
         cell = call.optional(6)
-        found, hidden, cell = torch.lstm(x, (hidden, zero if cell is None else cell), *rest)
+        steps, hidden, cell = torch.lstm(x, (hidden, zero if cell is None else cell), *rest)
         last: tuple[Any, ...] = (hidden, cell)
     else:
-        found, hidden = (torch.gru if call.operator == "GRU" else torch.rnn_tanh)(x, hidden, *rest)
+        steps, hidden = (torch.gru if call.operator == "GRU" else torch.rnn_tanh)(x, hidden, *rest)
         last = (hidden,)
-    steps = found.reshape(x.shape[0], x.shape[1], num_directions, size).permute(0, 2, 1, 3)
+    steps = steps.reshape(x.shape[0], x.shape[1], num_directions, size).permute(0, 2, 1, 3)
     return steps if call.num_outputs == 1 else (steps, *last)[: call.num_outputs]
 
 
@@ -418,7 +418,7 @@ def _reduced(call: Call) -> Any:
 
 
 @operator("ArgMax", "ArgMin")
-def _place(call: Call) -> Any:
+def _index_of_extreme(call: Call) -> Any:
     if call.get("select_last_index"):
         raise Refused("the last of equal ones")
     function = torch.argmax if call.operator == "ArgMax" else torch.argmin
@@ -429,8 +429,8 @@ def _place(call: Call) -> Any:
 def _top(call: Call) -> Any:
     count, largest = call.static(1), bool(call.get("largest", 1))
     count = count[0] if isinstance(count, list) else count
-    found = torch.topk(call.x(), count, call.get("axis", -1), largest, bool(call.get("sorted", 1)))
-    return found[0], found[1]
+    top = torch.topk(call.x(), count, call.get("axis", -1), largest, bool(call.get("sorted", 1)))
+    return top[0], top[1]
 
 
 @operator("CumSum")

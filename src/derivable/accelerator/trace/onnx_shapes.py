@@ -61,8 +61,8 @@ def _split(call: Call) -> Any:
     if sizes is None:
         length, count = call.x().shape[axis], call.get("num_outputs", call.num_outputs)
         sizes = [min(math.ceil(length / count), length - k * math.ceil(length / count)) for k in range(count)]
-    found = tuple(call.x().split(sizes, axis))
-    return found if call.num_outputs > 1 else found[0]
+    pieces = tuple(call.x().split(sizes, axis))
+    return pieces if call.num_outputs > 1 else pieces[0]
 
 
 @operator("Slice")
@@ -74,8 +74,8 @@ def _sliced(call: Call) -> Any:
         if step > 0:
             x = x[(slice(None),) * (axis % x.ndim) + (slice(start, end, step),)]
             continue
-        places = list(range(size))[slice(start, None if end < -size else end, step)]
-        x = x.flip(axis) if places == list(reversed(range(size))) else x.index_select(axis, torch.tensor(places))
+        indices = list(range(size))[slice(start, None if end < -size else end, step)]
+        x = x.flip(axis) if indices == list(reversed(range(size))) else x.index_select(axis, torch.tensor(indices))
     return x
 
 
@@ -89,8 +89,8 @@ def _gathered(call: Call) -> Any:
     index = torch.where(index < 0, index + x.shape[axis], index)
     if index.ndim == 0:
         return x.select(axis, int(index))
-    found = x.index_select(axis, index.reshape(-1))
-    return found.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
+    slices = x.index_select(axis, index.reshape(-1))
+    return slices.reshape([*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]])
 
 
 @operator("GatherElements")
@@ -126,14 +126,14 @@ def _padded(call: Call) -> Any:
         before[axis], after[axis] = pads[k], pads[len(axes) + k]
     for axis in range(x.ndim):
         if before[axis] < 0 or after[axis] < 0:
-            first, last = max(-before[axis], 0), max(-after[axis], 0)
-            x = x.narrow(axis, first, x.shape[axis] - first - last)
+            begin, end = max(-before[axis], 0), max(-after[axis], 0)
+            x = x.narrow(axis, begin, x.shape[axis] - begin - end)
             before[axis], after[axis] = max(before[axis], 0), max(after[axis], 0)
-    kept = next((axis for axis in range(x.ndim) if before[axis] or after[axis]), x.ndim)
+    first = next((axis for axis in range(x.ndim) if before[axis] or after[axis]), x.ndim)
     if mode != "constant":
         # Torch pads up to the last three axes so, of a tensor with a batch and channels.
-        return F.pad(x, torch_pads(before[max(kept, 2) :], after[max(kept, 2) :]), mode=mode)
-    return F.pad(x, torch_pads(before[kept:], after[kept:]), value=call.static(2, "value", 0.0))
+        return F.pad(x, torch_pads(before[max(first, 2) :], after[max(first, 2) :]), mode=mode)
+    return F.pad(x, torch_pads(before[first:], after[first:]), value=call.static(2, "value", 0.0))
 
 
 @operator("Resize", "Upsample")
@@ -151,7 +151,7 @@ def _resized(call: Call) -> Any:
     if mode == "nearest" and not knows and all(scale == int(scale) for scale in scales):
         # Each entry of the result lies in the one that is repeated.
         knows = where in ("half_pixel", "pytorch_half_pixel") and rounding.startswith("round")
-    is_exact = all(abs(size * scale - found) < 1e-6 for size, scale, found in zip(x.shape, scales, whole))
+    is_exact = all(abs(size * scale - rounded) < 1e-6 for size, scale, rounded in zip(x.shape, scales, whole))
     is_odd = call.get("antialias") or call.get("exclude_outside") or call.get("cubic_coeff_a", -0.75) != -0.75
     is_odd = is_odd or call.get("axes") or call.get("keep_aspect_ratio_policy", "stretch") != "stretch"
     if x.ndim != 4 or whole[:2] != list(x.shape[:2]) or is_odd or not knows or not is_exact:
@@ -220,6 +220,6 @@ def _one_hot(call: Call) -> Any:
     depth = int(depth[0] if isinstance(depth, list) else depth)
     index = call.x().to(torch.int64).unsqueeze(-1)
     index = torch.where(index < 0, index + depth, index)
-    found = torch.where(index == torch.arange(depth), on, off)
+    encoded = torch.where(index == torch.arange(depth), on, off)
     axis = call.get("axis", -1)
-    return found if axis == -1 else found.movedim(-1, axis)
+    return encoded if axis == -1 else encoded.movedim(-1, axis)
