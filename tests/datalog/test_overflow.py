@@ -12,6 +12,7 @@ import torch
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableWarning
+from derivable.datalog.run import overflow
 
 TYPES = {
     **{f"i{b}": (-(2 ** (b - 1)), 2 ** (b - 1) - 1) for b in (8, 16, 32, 64, 128)},
@@ -109,6 +110,27 @@ def test_kernels_and_runs_of_a_few_rows_say_it_too():
         found = warned(lambda: small.run({"r": [*facts, (1, 2_000_000_000)] if last else facts}))  # noqa: B023
         assert len(found) == last
     assert "4000000000" in found[0]
+
+
+def test_runs_of_numbers_as_small_as_before_say_it():
+    """A product of more numbers, none of which is larger than those of the runs before."""
+    chain = dv.Program(
+        "type n(i: i32, v: i32) rel t(1, v) = n(1, v) rel t(i + 1, v * w) = t(i, v), n(i + 1, w) query t"
+    )
+    few = [(i, 9) for i in range(1, 6)]
+    for _ in range(20):
+        assert not warned(lambda: chain.run({"n": [*few, (30, 0)]}))
+    (text,) = warned(lambda: chain.run({"n": [(i, 9) for i in range(1, 16)]}))
+    assert f"is {9**10}, which i32" in text
+
+
+@pytest.mark.parametrize("t", ["u64", "usize", "i64"])
+def test_bounds_near_zero_are_exact(t, monkeypatch):
+    """No rule is run again for numbers far from the ends of a type of 64 bits, of which one is 0."""
+    monkeypatch.setattr(overflow._Looking, "searched", lambda *_: pytest.fail("the bounds were not enough"))
+    program = dv.Program(f"type r({t}, {t}) rel s(x + 1, $max(x, y) + x, x * y % 7, $pow(y, 2)) = r(x, y) query s")
+    for _ in range(20):
+        assert not warned(lambda: program.run({"r": [(0, 3), (5, 9)]}))
 
 
 def test_additions_to_a_database_say_it():

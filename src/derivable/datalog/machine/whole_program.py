@@ -372,13 +372,18 @@ class WholeProgram:
 
     def rows_of(self, name: str) -> Table:
         """The rows of a relation, and their tags, which the next run does not change."""
-        number = self.machine.number[name]
-        size = int(self.machine.memory[self.machine.bases_of_tables[number] + w.SIZE])
-        made = self.machine.tables[number].first_rows(size)
+        made = self.words_of(name)
         if self.machine.merge.has_tags:
-            made.tags = column_of([part[:size].copy() for part in parts_of(made.tags)])
+            made.tags = column_of([part[: made.size].copy() for part in parts_of(made.tags)])
             made.stamps = None
         return made
+
+    def words_of(self, name: str) -> Table:
+        """The rows of a relation, with tags that the next run changes."""
+        number = self.machine.number[name]
+        return self.machine.tables[number].first_rows(
+            int(self.machine.memory[self.machine.bases_of_tables[number] + w.SIZE])
+        )
 
     def spent(self, until: int) -> tuple[list[m.Store], list[int], np.ndarray, np.ndarray]:
         """Of the first strata the stores, the stratum and (runs, candidates, rows gone through, new rows) of each, and

@@ -2,14 +2,16 @@
 
 Sums and differences stop at the limits of their type and products wrap around, in kernels and over columns alike, and
 neither looks at what it cuts. So the rules are looked at afterwards. The least and the greatest value of each column
-bound every expression, which is all that most runs need. Where these bounds reach beyond a type, they are found again
-for each row of each relation that is read, and the rule is run once more over the few rows for which they still do.
+bound every expression, in Python's integers, which is all that most runs need. Where these bounds reach beyond a type,
+bounds of each row of each relation that is read follow, and the rule is run once more over the few rows for which they
+still do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,7 +35,7 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import BOOL, TYPES, ValueType, show_column
 
-# The least and the greatest value, as floats: two numbers, or columns [row].
+# The least and the greatest value: two integers, or columns [row] of floats.
 Bounds = tuple[Any, Any]
 # Batches of the rows of a rule in which an integer that left its type is looked for, to be shown.
 MOST_BATCHES = 64
@@ -52,6 +54,27 @@ class Look:
 
     store: m.Store
     part: Apply
+
+    @cached_property
+    def scans(self) -> tuple[tuple[int, m.Scan], ...]:
+        """The operators that bind variables to columns, each with its position."""
+        operators = enumerate(self.store.query.operators)
+        return tuple((at, scan) for at, node in operators if (scan := _bound_scan(node)) is not None)
+
+    @cached_property
+    def of_columns(self) -> Apply:
+        """The expression over columns of relations."""
+        known: dict[str, Expr] = {}
+        for node in self.store.query.operators:
+            if isinstance(node, m.Extend):
+                known[node.variable.name] = substitute(node.expression, known)
+        return substitute(self.part, known)  # type: ignore[return-value]
+
+    @cached_property
+    def reads(self) -> tuple[tuple[str, list[tuple[int, Var]]], ...]:
+        """The relations of the scans, each with those of its columns that the expression depends on."""
+        names = {part.name for part in walk(self.of_columns) if isinstance(part, Var)}
+        return tuple((scan.relation, [one for one in _columns(scan) if one[1].name in names]) for _, scan in self.scans)
 
 
 def looks_of(ram: m.Ram, number: int) -> tuple[Look, ...]:
@@ -137,10 +160,6 @@ def _extreme(table: Table, column: int) -> tuple[int, int]:
     return low, high
 
 
-def _limits(t: ValueType) -> Bounds:
-    return tuple(map(float, t.limits)) if t.is_integer else (-np.inf, np.inf)  # type: ignore[return-value]
-
-
 def _bounds_of_words(low: Any, high: Any, t: ValueType) -> Bounds:
     """Bounds of the values that words between these stand for."""
     if t.bits < 64 or t.family == "signed":
@@ -150,23 +169,30 @@ def _bounds_of_words(low: Any, high: Any, t: ValueType) -> Bounds:
         is_plain = (low >= 0) & (high < 1 << 62 if t.is_wide else True)
     least, most = t.limits
     if not isinstance(low, np.ndarray):
-        return (float(low), float(high)) if is_plain else (float(least), float(most))
+        return (low, high) if is_plain else (least, most)
     return np.where(is_plain, low, float(least)), np.where(is_plain, high, float(most))
 
 
 class _Bounds:
     """Bounds of expressions by those of their variables; `beyond` says where the one that is looked for may leave its
-    type."""
+    type. Integers are exact; columns [row] are of floats."""
 
-    def __init__(self, variables: Mapping[str, Bounds]):
-        self.variables = variables
+    def __init__(self, variables: Mapping[str, Bounds], of_rows: bool):
+        self.variables, self.of_rows = variables, of_rows
+        self.lesser, self.greater, self.chosen = (np.minimum, np.maximum, np.where) if of_rows else (min, max, _chosen)
+
+    def limits(self, t: ValueType) -> Bounds:
+        if not t.is_integer:
+            return -np.inf, np.inf
+        least, most = t.limits
+        return (float(least), float(most)) if self.of_rows else (least, most)
 
     def beyond(self, part: Apply) -> Any:
         """Whether, or where [row], a value may be beyond the limits of its type."""
         low, high = self.exact(part)
         least, most = part.type.limits
         # Floats have the integers of up to 53 bits.
-        slack = 0 if part.type.bits <= 32 else 2 ** (part.type.bits - 50)
+        slack = 2 ** (part.type.bits - 50) if self.of_rows and part.type.bits > 32 else 0
         return (low < least + slack) | (high > most - slack)
 
     def exact(self, e: Apply) -> Bounds:
@@ -179,61 +205,69 @@ class _Bounds:
             case "-" | "-!":
                 return low - others[0][1], high - others[0][0]
             case "*":
-                return _hull(low * others[0][0], low * others[0][1], high * others[0][0], high * others[0][1])
+                products = low * others[0][0], low * others[0][1], high * others[0][0], high * others[0][1]
+                return reduce(self.lesser, products), reduce(self.greater, products)
             case "neg":
                 return -high, -low
             case "$abs":
-                return np.maximum(0.0, np.maximum(low, -high)), np.maximum(abs(low), abs(high))
+                return self.greater(0, self.greater(low, -high)), self.greater(abs(low), abs(high))
             case "$pow":
+                size = self.greater(self.greater(abs(low), abs(high)), 1)
                 with np.errstate(over="ignore"):
-                    most = np.power(np.maximum(np.maximum(abs(low), abs(high)), 1.0), others[0][1])
-                return np.where(low < 0, -most, 0.0), most
+                    most = np.power(size, others[0][1]) if self.of_rows else _power(size, others[0][1])
+                return self.chosen(low < 0, -most, 0), most
         raise AssertionError(e.operator)
 
     def of(self, e: Expr) -> Bounds:
         if isinstance(e, Const):
-            return (float(e.value), float(e.value)) if e.type.is_integer else _limits(e.type)
+            if not e.type.is_integer:
+                return self.limits(e.type)
+            return (float(e.value), float(e.value)) if self.of_rows else (int(e.value), int(e.value))
         if isinstance(e, Var):
-            return self.variables.get(e.name, _limits(e.type))
+            return self.variables.get(e.name, self.limits(e.type))
+        low, high = self.limits(e.type)
         if not e.type.is_integer:
-            return _limits(e.type)
-        low, high = _limits(e.type)
+            return low, high
         if e.operator in EXACT or e.operator in ("+!", "-!"):
             lower, upper = self.exact(e)
             if e.operator in ("*", "$pow"):
                 # What wraps around may be anything.
-                fits = (lower >= low) & (upper <= high)
-                return np.where(fits, lower, low), np.where(fits, upper, high)
+                return self.if_it_fits(lower, upper, low, high)
         elif e.operator == "if":
             (a, b), (c, d) = self.of(e.operands[1]), self.of(e.operands[2])
-            lower, upper = np.minimum(a, c), np.maximum(b, d)
+            lower, upper = self.lesser(a, c), self.greater(b, d)
         elif e.operator in ("$min", "$max"):
             lows, highs = zip(*map(self.of, e.operands))
-            chosen = np.minimum if e.operator == "$min" else np.maximum
-            lower, upper = chosen.reduce(np.broadcast_arrays(*lows)), chosen.reduce(np.broadcast_arrays(*highs))
+            one_of = self.lesser if e.operator == "$min" else self.greater
+            lower, upper = reduce(one_of, lows), reduce(one_of, highs)
         elif e.operator in ("%", "/"):
             (a, b), (c, d) = map(self.of, e.operands)
-            most = np.maximum(abs(a), abs(b))
+            most = self.greater(abs(a), abs(b))
             if e.operator == "%":
-                most = np.minimum(most, np.maximum(abs(c), abs(d)))
+                most = self.lesser(most, self.greater(abs(c), abs(d)))
             elif isinstance(e.operands[1], Const):
-                most = most / np.maximum(abs(c), 1.0)
+                most = most // self.greater(abs(c), 1)
             is_positive = (a >= 0) & (True if e.operator == "%" else c >= 0)
-            lower, upper = np.where(is_positive, 0.0, -most), most
+            lower, upper = self.chosen(is_positive, 0, -most), most
         elif e.operator == "cast" and e.operands[0].type.is_integer:
-            lower, upper = self.of(e.operands[0])
-            fits = (lower >= low) & (upper <= high)
-            return np.where(fits, lower, low), np.where(fits, upper, high)
+            return self.if_it_fits(*self.of(e.operands[0]), low, high)
         else:
             return low, high
-        return np.clip(lower, low, high), np.clip(upper, low, high)
+        return tuple(self.greater(low, self.lesser(bound, high)) for bound in (lower, upper))  # type: ignore[return-value]
+
+    def if_it_fits(self, lower: Any, upper: Any, low: Any, high: Any) -> Bounds:
+        """These bounds where they are within the limits, else the limits."""
+        fits = (lower >= low) & (upper <= high)
+        return self.chosen(fits, lower, low), self.chosen(fits, upper, high)
 
 
-def _hull(*values: Any) -> Bounds:
-    least = most = values[0]
-    for value in values[1:]:
-        least, most = np.minimum(least, value), np.maximum(most, value)
-    return least, most
+def _chosen(condition: bool, then: int, otherwise: int) -> int:
+    return then if condition else otherwise
+
+
+def _power(base: int, exponent: int) -> int:
+    """The power, or a bound of it beyond every type, of a base of at least 1."""
+    return base ** max(exponent, 0) if base == 1 or base.bit_length() * exponent <= 512 else 1 << 256
 
 
 # Looking
@@ -262,41 +296,32 @@ def warn_of_overflow(
 class _Looking:
     def __init__(self, look: Look, tables: Mapping[str, Table], mode: Algebra, symbols: SymbolTable, watch: Deadline):
         self.look, self.tables, self.mode, self.symbols, self.watch = look, tables, mode, symbols, watch
-        operators = look.store.query.operators
-        self.scans = [(place, scan) for place, node in enumerate(operators) if (scan := _bound_scan(node)) is not None]
-        known: dict[str, Expr] = {}
-        for node in operators:
-            if isinstance(node, m.Extend):
-                known[node.variable.name] = substitute(node.expression, known)
-        self.part: Apply = substitute(look.part, known)
 
     def example(self) -> tuple[tuple[int, ...], int] | None:
         """Operands whose value is beyond the type, and what it became; None where there are none."""
         bounds: dict[str, Bounds] = {}
-        for _, scan in self.scans:
-            table = self.tables.get(scan.relation)
+        for relation, columns in self.look.reads:
+            table = self.tables.get(relation)
             if table is None or not table.size:
                 # What a run does not have, it has not computed.
                 return None
-            for column, term in _columns(scan):
+            for column, term in columns:
                 low, high = _bounds_of_words(*_extreme(table, column), term.type)
                 before = bounds.get(term.name, (low, high))
                 bounds[term.name] = max(low, before[0]), min(high, before[1])
-        if not np.any(_Bounds(bounds).beyond(self.part)):
-            return None
-        return self.searched(bounds)
+        return self.searched(bounds) if _Bounds(bounds, of_rows=False).beyond(self.look.of_columns) else None
 
     def searched(self, bounds: Mapping[str, Bounds]) -> tuple[tuple[int, ...], int] | None:
-        names = {part.name for part in walk(self.part) if isinstance(part, Var)}
         operators, tables = list(self.look.store.query.operators), dict(self.tables)
-        for place, scan in self.scans:
-            columns = [(column, term) for column, term in _columns(scan) if term.name in names]
+        bounds = {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+        for (place, scan), (_, columns) in zip(self.look.scans, self.look.reads):
             if not columns:
                 continue
             table = tables[scan.relation]
             words = {term.name: table.column(column) for column, term in columns}
             rows = {term.name: _bounds_of_words(words[term.name], words[term.name], term.type) for _, term in columns}
-            kept = np.flatnonzero(np.broadcast_to(_Bounds({**bounds, **rows}).beyond(self.part), table.size))
+            beyond = _Bounds({**bounds, **rows}, of_rows=True).beyond(self.look.of_columns)
+            kept = np.flatnonzero(np.broadcast_to(beyond, table.size))
             if not len(kept):
                 return None
             if len(kept) < table.size:
@@ -336,7 +361,8 @@ class _Looking:
             name: _bounds_of_words(words, words, one.type) for name, words, one in zip(names, columns, part.operands)
         }
         terms = tuple(Var(name, one.type) for name, one in zip(names, part.operands))
-        rows = np.flatnonzero(np.broadcast_to(_Bounds(bounds).beyond(replace(part, operands=terms)), len(columns[0])))
+        beyond = _Bounds(bounds, of_rows=True).beyond(replace(part, operands=terms))
+        rows = np.flatnonzero(np.broadcast_to(beyond, len(columns[0])))
         shown = [show_column(words[rows], t.type, self.symbols).tolist() for words, t in zip(columns, terms)]
         for row, values in zip(rows.tolist(), zip(*shown)):
             if leaves_type(part, values):

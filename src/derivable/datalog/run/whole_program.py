@@ -42,15 +42,12 @@ class SmallRuns:
     free      the memory that no run has now
     number    of the first strata that may be run so
     computed  the relations whose integers expressions compute with that may leave their types
-    reach     the least and the greatest word of the facts of runs that were looked at for such, None before
     """
 
     computed: frozenset[str]
-    has_floats: bool
     number: int
     runs: int = 0
     free: list[WholeProgram] = field(default_factory=list)
-    reach: tuple[int, int] | None = None
 
 
 def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> FinishedStrata | None:
@@ -67,10 +64,9 @@ def run_whole(ram: m.Ram, facts: FactStore, watch: Watch, algebra: Algebra) -> F
     small = ram.plans.get(key)
     if small is None:
         looks = (look.store for number in range(len(ram.strata)) for look in looks_of(ram, number))
-        has_floats = any(t.family == "float" for relation in ram.relations.values() for t in relation.types)
         of = "rows" if form is None else "tags"
         number = next((k for k in range(len(ram.strata)) if _is_other(ram, k, of)), len(ram.strata))
-        small = ram.plans.setdefault(key, SmallRuns(frozenset(m.relations_read(looks)), has_floats, number))
+        small = ram.plans.setdefault(key, SmallRuns(frozenset(m.relations_read(looks)), number))
     if small.runs < 0:
         return None
     if limits.iteration_limit is not None or limits.round_limit is not None or limits.tuple_limit is not None:
@@ -181,19 +177,9 @@ def finish(
 
 
 def warn_of_small_integers(program: WholeProgram, small: SmallRuns, facts: FactStore, ram: m.Ram, until: int) -> None:
-    """Warn of integers that have left their types in the first strata of this run, if its facts reach further than
-    those before."""
-    columns = [column for one in facts.relations.values() for part in one.parts for column in part.dense()[0]]
-    columns = [column for column in columns if len(column)]
-    least, most = small.reach or (0, 0)
-    least = min([least, *(int(column.min()) for column in columns)])
-    most = max([most, *(int(column.max()) for column in columns)])
-    if (least, most) == small.reach and not small.has_floats:
-        return
-    if until == program.number_of_strata:
-        small.reach = least, most
-    tables = {name: program.rows_of(name) for name in small.computed if name in program.machine.number}
+    """Warn of integers that have left their types in the first strata of this run."""
     # Of tags there are no copies here; what has any is taken to hold.
+    tables = {name: program.words_of(name) for name in small.computed if name in program.machine.number}
     for number in range(until):
         warn_of_overflow(ram, number, tables, Untagged(), facts.symbols, NEVER)
 
