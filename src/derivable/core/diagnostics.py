@@ -43,7 +43,7 @@ class Span:
     origin: Origin | None = field(default=None, compare=False, repr=False)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`line 3`, or `line 3 of lib.scl`."""
         return f"line {self.line}" if self.origin is None else f"line {self.line} of {self.origin.source}"
 

@@ -182,7 +182,7 @@ class _Reader(Written):
         name = self.word("the name of a variable")
         if name.name in self.names:
             first = self.places[self.names[name.name]]
-            self.wrong(name, f"the variable `{name.name}` is declared twice", f"the first one is on {first.place}")
+            self.wrong(name, f"the variable `{name.name}` is declared twice", f"the first one is on {first.location}")
         self.expect("{")
         states: tuple[str, ...] | None = None
         while not self.accept("}"):

@@ -1,4 +1,4 @@
-"""Aggregates of a user's own, made from a monoid: rows become states, states are combined, a state has a result."""
+"""User-defined aggregates, made from a monoid: rows become states, states are combined, a state has a result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def aggregate(
     takes: str | tuple[str, ...] = "number",
     parameters: Mapping[str, Any] | None = None,
 ) -> Aggregate:
-    """An aggregate of a user's own, known by its name in all programs from now on; returns its record.
+    """A user-defined aggregate, known by its name in all programs from now on; returns its record.
 
         avg = aggregate(
             "avg",
@@ -49,7 +49,8 @@ def aggregate(
              the groups come from `where`, or there are none, has the monoid's neutral element as its state
     returns  the type of the result, such as "f64" or "usize", or "value" for that of its one variable
     takes    what its variables are: "number", "integer", "float" or "bool"; one word or one for each variable
-    parameters  name -> default, a number or a bool: what a program may give in `<...>`, by place or by name. `lift` and
+    parameters  name -> default, a number or a bool: what a program may give in `<...>`, by position or by name. `lift`
+                and
              `result` are called with all of them as keywords
 
     All three functions are traced, as those of a semiring are. With uncertain rows the time grows with the number of

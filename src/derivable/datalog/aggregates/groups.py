@@ -1,4 +1,4 @@
-"""The rows of an aggregate, group by group, and what is found for them."""
+"""The rows of an aggregate, group by group, and the results for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Result = tuple[list[np.ndarray], int, Any]
 class Context(Written):
     """What an aggregate needs of the run: its tags, strings, random facts and limits, and the program for messages.
 
-    said  the aggregates of which a warning was given, of which there is one a program
+    said  the aggregates that have warned, once for each program
     """
 
     mode: Untagged | ColumnTags | GraphTags
@@ -59,7 +59,7 @@ def differs(keys: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
 
 
 class Groups:
-    """The rows of an aggregate, and what was found.
+    """The rows of an aggregate, and the results so far.
 
     number  [row] the group of each row of the body; rows whose group is not asked for have the number of groups
     keys    columns [group]; a group may have no rows (`sizes`)
@@ -82,7 +82,7 @@ class Groups:
         self.given_number, self.keys, self.num_groups = self._numbered()
         # Chosen where all groups are.
         self.everything = np.arange(self.num_groups)
-        self.found: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
+        self.results: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
 
     def run(self) -> Result:
         replacement = self.mode.aggregate(self.rule.operator) if isinstance(self.mode, ColumnTags) else None
@@ -108,8 +108,8 @@ class Groups:
         rows, offsets = self.segments(chosen)
         columns = [show_column(words[rows], t, self.symbols) for words, t in zip(self.value_words, self.value_types)]
         tuples = list(zip(*[column.tolist() for column in columns])) if columns else [()] * len(rows)
-        for place, group in enumerate(chosen.tolist()):
-            part = range(int(offsets[place]), int(offsets[place + 1]))
+        for index, group in enumerate(chosen.tolist()):
+            part = range(int(offsets[index]), int(offsets[index + 1]))
             results = function([(int(self.row_tags[rows[i]]), tuples[i]) for i in part])
             tags = np.array([tag for tag, _ in results], np.int64)
             owner = np.full(len(results), group)
@@ -275,7 +275,7 @@ class Groups:
         return np.arange(self.num_rows)[order] if isinstance(order, slice) else order
 
     def by_group(self, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, offsets [group + 1]): the rows, None for all, whose order is kept, sorted by group; a counting sort.
+        """(rows, offsets [group + 1]): the rows, None for all, sorted stably by group; a counting sort.
 
         Rows of no group come last, behind the offsets.
         """
@@ -337,7 +337,7 @@ class Groups:
         return bool(self.is_certain[self.rows_of(chosen)].all())
 
     def derived(self, chosen: np.ndarray) -> list[Derived] | None:
-        """Where probabilities are given only later, the random facts that will follow from them; else None."""
+        """Where probabilities are known only later, the random facts that will follow from them; else None."""
         mode = self.mode
         if not isinstance(mode, GraphTags) or mode.weigh is not None or self.rule.discrete:
             return None
@@ -353,10 +353,10 @@ class Groups:
     def emit(self, group: np.ndarray, results: list[np.ndarray], tags: Any) -> None:
         """Results [row] of groups [row], words; tags None if they are certain."""
         if len(group):
-            self.found.append((group, results, tags))
+            self.results.append((group, results, tags))
 
     def emit_rows(self, rows: np.ndarray) -> None:
-        """Rows of the body as they are, under their own tags."""
+        """Rows of the body as they are, under their tags."""
         self.emit(self.number[rows], self.words_of(rows), self.tags_of(rows))
 
     def emit_values(self, group: np.ndarray, values: np.ndarray, tags: Any) -> None:
@@ -370,20 +370,20 @@ class Groups:
 
     def _finished(self) -> Result:
         mode: Any = self.mode
-        if not self.found:
+        if not self.results:
             none = [np.empty(0, dtype=np.int64) for _ in self.types]
             return none, 0, (mode.one(0) if self.has_tags else None)
-        parts = [results for _, results, _ in self.found]
-        if len(parts) == 1 and self.found[0][0] is self.everything:
+        parts = [results for _, results, _ in self.results]
+        if len(parts) == 1 and self.results[0][0] is self.everything:
             group, columns = self.everything, [*self.keys, *parts[0]]
         else:
-            group = np.concatenate([g for g, _, _ in self.found])
+            group = np.concatenate([g for g, _, _ in self.results])
             columns = [key[group] for key in self.keys]
             columns += [np.concatenate(results) for results in zip(*parts)]
         columns = [column.astype(np.int64, copy=False) for column in columns]
         tags = None
         if self.has_tags:
-            tags = concatenate([mode.one(len(g)) if t is None else t for g, _, t in self.found])
+            tags = concatenate([mode.one(len(g)) if t is None else t for g, _, t in self.results])
             if self.group_tags is not None:
                 tags = mode.times(tags, self.group_tags[group])
             keep = ~mode.is_zero(tags)

@@ -44,7 +44,7 @@ class Lattice:
     takes      what the column is: "ordered", "number", "integer", "float" or "bool"
     direction  1 if the join is the larger of the two, -1 if it is the smaller, 0 if it is neither
     is_final   whether the join is the first of the two: a value that is there stays, so whoever reads it may do so at
-               any time, and which one it is depends on the order in which rows are found
+               any time, and which one it is depends on the order in which rows are derived
     """
 
     name: str
@@ -120,7 +120,7 @@ _CHECKED = {"number": ("i64", "u64", "f64"), "integer": ("i64", "u64"), "float":
 
 
 def lattice(name: str, join: Callable[[Any, Any], Any], *, takes: str = "number") -> Lattice:
-    """A lattice of a user's own, known by its name in all programs from now on; returns its record.
+    """A user-defined lattice, known by its name in all programs from now on; returns its record.
 
         gcd_of_powers = lattice("fewest_bits", lambda a, b: dv.where(a & -a < b & -b, a & -a, b & -b), takes="integer")
 

@@ -1,7 +1,7 @@
 """`sort`, `argsort` and `enumerate`: rows with their places, from 0; and `first_by_key`, the rows that a relation with
 several choice-domains keeps, each one that agrees with no earlier one in a key.
 
-In every world the rows that are there are numbered. The tag of (place, row) is that of the worlds in which the row is
+In every world the rows that are there are numbered. The tag of (rank, row) is that of the worlds in which the row is
 there and so many of the rows before it; which of them does not matter, so this is polynomial.
 """
 
@@ -56,7 +56,7 @@ def _first_rows(groups: Groups, chosen: np.ndarray) -> np.ndarray:
 
 
 def emit_places(groups: Groups, rows: np.ndarray) -> None:
-    """Rows of the body, group by group, with their places, under their own tags."""
+    """Rows of the body, group by group, with their ranks, under their tags."""
     number = groups.number[rows]
     places = within(np.bincount(number, minlength=groups.num_groups + 1))
     groups.emit(number, [places, *groups.words_of(rows)], groups.tags_of(rows))
@@ -108,8 +108,8 @@ def _meaning(returns_values: bool) -> Any:
     def meaning(group: Group) -> Iterator[Any]:
         rows = sorted(group.rows)
         rows.sort(key=group.values, reverse=not _is_ascending(group.settings))
-        for place, row in enumerate(rows):
-            yield (place, *(row if returns_values else group.arguments(row)))
+        for rank, row in enumerate(rows):
+            yield (rank, *(row if returns_values else group.arguments(row)))
 
     return meaning
 
@@ -125,7 +125,7 @@ def _keys(settings: Any) -> list[list[int]]:
 
 
 def _are_chosen(rows: Iterable[tuple], keys: list[list[int]]) -> Iterator[bool]:
-    """Whether each row [row] is kept, one after the other."""
+    """Whether each row [row] is selected, one after the other."""
     seen: list[set[tuple]] = [set() for _ in keys]
     for row in rows:
         values = [tuple(row[column] for column in key) for key in keys]

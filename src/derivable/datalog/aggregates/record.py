@@ -25,7 +25,7 @@ class Parameter:
     """What may stand in `<...>` behind the name: `top<3>`, `rank<asc=true>`, `sort<desc>`.
 
     kind           "integer" (from 0), "number", "text" or "bool"; the name of a bool alone means true
-    default        None: it must be given
+    default        None: the program must say it
     is_positional  whether a value without a name may be this one
     """
 
@@ -82,7 +82,7 @@ class Aggregate:
     arguments   whether there may be variables in brackets: "any", "none", or "some" if there must be
     by_weight   what the weights of tags decide, beside how probable results are: which of the "rows" are results, or
                 what "values" there are
-    has_places  whether the first column of a result is the place of a row, from 0
+    has_places  whether the first column of a result is the rank of a row, from 0
     """
 
     name: str
@@ -102,7 +102,7 @@ class Aggregate:
         return [t for word in self.returns for t in columns.get(word) or ([TYPES[word]] if word in TYPES else [])]
 
     def misuse(
-        self, num_arguments: int, num_values: int, given: Sequence[tuple[str | None, Any]]
+        self, num_arguments: int, num_values: int, written: Sequence[tuple[str | None, Any]]
     ) -> tuple[str, str | None] | None:
         """What is wrong with a use, and what helps; None if it is right."""
         name = self.name
@@ -115,13 +115,13 @@ class Aggregate:
             return f"`{name}` needs the variables it returns in brackets", f"write `{name}[a](x: ...)`"
         if self.arguments == "none" and num_arguments:
             return f"`{name}` takes no variables in brackets, {num_arguments} are given", f"write `{name}(x: ...)`"
-        return self._wrong_parameters(given)
+        return self._wrong_parameters(written)
 
-    def _wrong_parameters(self, given: Sequence[tuple[str | None, Any]]) -> tuple[str, str | None] | None:
+    def _wrong_parameters(self, written: Sequence[tuple[str | None, Any]]) -> tuple[str, str | None] | None:
         known = {p.name: p for p in self.parameters}
         all_known = f"its parameters are {', '.join(known)}" if known else f"write `{self.name}(x: ...)`"
         seen: dict[str, Any] = {}
-        for name, value in self._named(given):
+        for name, value in self._named(written):
             if name is None:
                 return f"`{self.name}` has no parameter for {show_value(value)}", all_known
             if name not in known:
@@ -140,11 +140,11 @@ class Aggregate:
             return f"`asc` and `desc` of `{self.name}` contradict each other", "give one of them"
         return None
 
-    def _named(self, given: Sequence[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+    def _named(self, written: Sequence[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
         """The values with the names of those parameters that they stand for; None where there is no such parameter."""
         free = [p.name for p in self.parameters if p.is_positional]
         pairs = []
-        for name, value in given:
+        for name, value in written:
             if name is None and free:
                 name = free[0]
             if name in free:
@@ -152,9 +152,9 @@ class Aggregate:
             pairs.append((name, value))
         return pairs
 
-    def settings(self, given: Sequence[tuple[str | None, Any]]) -> dict[str, Any]:
+    def settings(self, written: Sequence[tuple[str | None, Any]]) -> dict[str, Any]:
         """The value of every parameter, of a use that is right."""
-        named = dict(self._named(given))
+        named = dict(self._named(written))
         values = {p.name: named.get(p.name, p.default) for p in self.parameters}
         if {"asc", "desc"} <= set(values):
             # Descending unless something says otherwise.

@@ -84,8 +84,8 @@ def _rank(groups: Groups, chosen: np.ndarray) -> None:
 
 
 def _rank_meaning(group: Group) -> Iterator[Any]:
-    for place, row in enumerate(sorted(group.rows)):
-        yield (place, *row)
+    for rank, row in enumerate(sorted(group.rows)):
+        yield (rank, *row)
 
 
 # Samples

@@ -1,8 +1,8 @@
 """Dynamic programmes over uncertain rows: the states that some of the rows make, each with its tag.
 
 The tag of a state is that of the worlds in which exactly such rows are there as make it. Rows are taken one after the
-other: a row is there, and changes the state, or it is not. So states that several sets of rows make are kept once, if
-times distributes over the sums of their tags; else every world is kept apart to the end. All groups are done together,
+other: a row is there, and changes the state, or it is not. So states that several sets of rows make are merged, if
+times distributes over the sums of their tags; else every world stays apart to the end. All groups are done together,
 a row of each at a time.
 """
 
@@ -74,7 +74,7 @@ def reached(
 
     order    the rows of the body group by group, in the order in which they are taken
     neutral  [scalar] arrays of one element, the state before any row
-    moved    (states, places [state]) -> the states with one more row each, the one at that place in `order`
+    moved    (states, places [state]) -> the states with one more row each, the one at that index of `order`
     """
     sizes = np.minimum(groups.sizes[chosen], 30)
     part = (np.cumsum(1 << sizes) - 1) // _TOGETHER
@@ -148,7 +148,7 @@ def merged(mode: Any, owner: np.ndarray, states: States, tags: Any) -> tuple[np.
 
 
 def placed(mode: Any, tags: Any, first: np.ndarray, size: int) -> Iterator[tuple[Any, Any]]:
-    """For each of `size` rows of each group, the tags [place, group] of the worlds in which it is there and so many
+    """For each of `size` rows of each group, the tags [rank, group] of the worlds in which it is there and so many
     rows before it, and those [number, group] of how many of the rows up to it are there.
 
     tags   [row], those of a group from `first` [group] on

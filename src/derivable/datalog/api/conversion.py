@@ -119,7 +119,9 @@ def _with_files(loaded: Loaded) -> list[s.Item]:
             attribute = _file(loaded, directive)
             if directive.kind == "output":
                 queries.append(s.Query(name, attributes=() if attribute is None else (attribute,), span=span))
-            elif attribute is not None and files.setdefault(loaded.given.get(name, name), attribute) is not attribute:
+            elif (
+                attribute is not None and files.setdefault(loaded.facts_of.get(name, name), attribute) is not attribute
+            ):
                 raise _refused(loaded, directive, f"`{name}` has several files")
     items: list[s.Item] = []
     for item in loaded.syntax.items:
@@ -151,9 +153,9 @@ def _file(loaded: Loaded, directive: n.Directive) -> s.Attribute | None:
         raise _refused(loaded, directive, "`@file` has no `columns`")
     if options.io != "file":
         raise _refused(loaded, directive, f"`@file` has no IO={options.io}")
-    is_selected = directive.kind == "input" and directive.relation in loaded.given
+    is_selected = directive.kind == "input" and directive.relation in loaded.facts_of
     said = {"filename", "name", "delimiter", "headers", "compress", "rfc4180"}
-    if not is_selected and not said & options.given.keys():
+    if not is_selected and not said & options.parameters.keys():
         return None
     if len(options.delimiter) != 1:
         raise _refused(loaded, directive, f"the delimiter {options.delimiter!r} is not one sign")

@@ -93,7 +93,7 @@ def with_lines(texts: Mapping[Span, str]) -> dict[Span, str]:
         counts = Counter(of_spans.values())
         return {span: f"{text} ({place(span)})" if counts[text] > 1 else text for span, text in of_spans.items()}
 
-    by_line = distinct(texts, lambda span: span.place)
+    by_line = distinct(texts, lambda span: span.location)
     return distinct(by_line, lambda span: f"column {span.column}")
 
 

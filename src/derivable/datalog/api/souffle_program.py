@@ -38,8 +38,8 @@ class SouffleProgram(Program):
 
     def run(self, facts: Mapping[str, Any] | None = None, *arguments: Any, **options: Any) -> Database:
         """As `Program.run`; facts of a relation that does not keep all rows are chosen too."""
-        if facts is not None and not self.loaded.given.keys().isdisjoint(facts):
-            facts = {self.loaded.given.get(name, name): rows for name, rows in facts.items()}
+        if facts is not None and not self.loaded.facts_of.keys().isdisjoint(facts):
+            facts = {self.loaded.facts_of.get(name, name): rows for name, rows in facts.items()}
         return super().run(facts, *arguments, **options)
 
     def to_scallop(self) -> str:

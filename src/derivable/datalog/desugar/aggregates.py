@@ -174,7 +174,7 @@ class Aggregates(Scope, ABC):
 
 
 def _without(leaf: Any, local: set[str]) -> Any:
-    """What binds variables next to an aggregate, without those that the aggregate has as its own; None if it needs
+    """What binds variables next to an aggregate, without those local to the aggregate; None if it needs
     them."""
     if isinstance(leaf, s.Atom):
         is_local = [isinstance(a, s.Variable) and a.name in local for a in leaf.arguments]

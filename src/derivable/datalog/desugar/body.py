@@ -111,7 +111,7 @@ class Body(Aggregates):
         local   the variables that occur nowhere else
         """
         equations = [equation for equation in self.extra[before:] if r.names(equation) & local]
-        # The columns that these equations are about, which have names of their own.
+        # The columns that these equations are about, which have names that begin with a quote.
         local = local | {n for equation in equations for n in r.names(equation) if n.startswith("'")}
         if all(t is not None and not (isinstance(t, r.Var) and t.name in local) for t in atom.terms):
             return r.Negated(atom.relation, tuple(t for t in atom.terms if t is not None), atom.span)
@@ -163,20 +163,22 @@ class Body(Aggregates):
                 variables.update((v.name, v) for v in r.variables(literal))
             elif isinstance(literal, r.Generate) and not literal.negated:
                 variables.update((t.name, t) for t in literal.outputs if isinstance(t, r.Var))
-        given = set(variables)
+        bound = set(variables)
         while waiting:
-            follows = (i for i, (e, *fields) in enumerate(waiting) if _given([e], given) or _given(fields, given))
-            place = next(follows, None)
-            parts = waiting.pop(place or 0)
-            if place is None and isinstance(parts[0], r.Var):
+            follows = (
+                i for i, (e, *fields) in enumerate(waiting) if _are_bound([e], bound) or _are_bound(fields, bound)
+            )
+            index = next(follows, None)
+            parts = waiting.pop(index or 0)
+            if index is None and isinstance(parts[0], r.Var):
                 variables[parts[0].name] = parts[0]
-            given |= {part.name for part in parts if isinstance(part, r.Var)}
-        variables.update((name, r.Var(name, self.environment[name])) for name in self.demanded(literals, given))
+            bound |= {part.name for part in parts if isinstance(part, r.Var)}
+        variables.update((name, r.Var(name, self.environment[name])) for name in self.demanded(literals, bound))
         return list(variables.values())
 
-    def demanded(self, literals: Sequence[r.Literal], given: set[str]) -> list[str]:
-        """The variables of the head that no literal binds, and no equation defines by those that are given."""
-        known = set(given)
+    def demanded(self, literals: Sequence[r.Literal], bound: set[str]) -> list[str]:
+        """The variables of the head that no literal binds, and no equation defines by those in `bound`."""
+        known = set(bound)
         equations = [r.names(e) for e in literals if isinstance(e, r.Filter) and _is_equation(e.condition)]
         while (define := next((names for names in equations if len(names - known) == 1), None)) is not None:
             known |= define
@@ -187,8 +189,8 @@ def _is_equation(condition: r.Expr) -> bool:
     return isinstance(condition, r.Apply) and condition.operator == "=="
 
 
-def _given(parts: Sequence[r.Var | r.Const | None], given: set[str]) -> bool:
-    return all(isinstance(part, r.Const) or (isinstance(part, r.Var) and part.name in given) for part in parts)
+def _are_bound(parts: Sequence[r.Var | r.Const | None], bound: set[str]) -> bool:
+    return all(isinstance(part, r.Const) or (isinstance(part, r.Var) and part.name in bound) for part in parts)
 
 
 def _binds(leaf: Any) -> bool:

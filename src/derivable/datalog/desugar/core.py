@@ -23,7 +23,7 @@ class Core:
         self.facts: list[r.Facts] = []
         self.rules: list[r.Rule] = []
         self.parameters: list[r.Parameter] = []
-        # By the identity of its place, which several clauses may share.
+        # By the identity of its expression, which several clauses may share.
         self.parameter_numbers: dict[int, int] = {}
         self.counts: dict[str, int] = {}
 

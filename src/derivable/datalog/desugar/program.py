@@ -1,7 +1,7 @@
 """Desugaring: typed syntax to core rules.
 
-Bodies go to disjunctive normal form, one clause a disjunct. Aggregates, quantifiers and negated atoms with variables
-of their own become auxiliary relations; expressions in body atoms become equations; conjunctive heads one rule each;
+Bodies go to disjunctive normal form, one clause a disjunct. Aggregates, quantifiers and negated atoms with local
+variables become auxiliary relations; expressions in body atoms become equations; conjunctive heads one rule each;
 a tagged rule gets a coin in its body; an atomic query a relation named by its text.
 """
 
@@ -32,7 +32,7 @@ from derivable.datalog.values.values import BOOL, F64, USIZE
 
 
 def desugar(typed: Typed, compatible: bool = False) -> r.Rules:
-    """Core rules of a typed program. Raises BindingError and UnsupportedError with their place.
+    """Core rules of a typed program. Raises BindingError and UnsupportedError with their span.
 
     compatible  whether an aggregate has the variables of the rule's head alone as group variables, as in Scallop, and
                 not those that the rest of the body uses too
@@ -157,7 +157,7 @@ class Desugaring(Constants):
                         BindingError,
                         f"`{name}` is a second goal",
                         attribute.span,
-                        f"the goal is `{self.goal[0]}`, on {self.goal[1].place}; a program has one",
+                        f"the goal is `{self.goal[0]}`, on {self.goal[1].location}; a program has one",
                     )
                 self.goal = name, attribute.span
                 self.relations[name] = replace(relation, is_goal=True)
@@ -366,7 +366,7 @@ class Desugaring(Constants):
                 if coin.options:
                     hint = "take the term apart in a rule of its own"
                     self.error(UnsupportedError, "a head of a choice takes a term apart", head.span, hint)
-                # A pattern of the head has values of its own: these are instances that other heads have not.
+                # A pattern of the head has other values: these are instances that other heads have not.
                 coin = replace(coin, name=f"#{self.fresh('coin_')}", key=key)
             literals = (*literals, coin)
         self.rules.append(r.Clause(head.relation, tuple(terms), literals, item.span))
@@ -384,7 +384,7 @@ class Desugaring(Constants):
     def bodies(
         self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any
     ) -> Iterator[tuple[Body, list[r.Literal], r.RuleProbability | None]]:
-        """The literals of each disjunct of a body, each with its own coin if there is a tag."""
+        """The literals of each disjunct of a body, each with another coin if there is a tag."""
         disjuncts = [[]] if body is None else self.normal_form(body, True)
         head_variables = {v for head in heads for v in variables_of(head)}
         if tag is not None and self.fold(tag) is None:

@@ -34,7 +34,7 @@ def exact(e: r.Expr) -> r.Expr:
     """The sums and differences of an equation that can be solved, so that one beyond its type has no value.
 
     Where they stop at a limit, as they do where they are only computed, several numbers would solve the equation, and
-    which of them are found would depend on what is bound first.
+    which of them are solutions would depend on what is bound first.
     """
     if not isinstance(e, r.Apply) or not e.type.is_integer:
         return e

@@ -23,7 +23,7 @@ class Partition:
     is_scattered  whether rows may follow in several partitions, each derivation in one: they are merged
     rules       these rules
     whole       the inputs of which each partition has all facts
-    split       relation -> the input whose facts it has by a column, each partition those of its own values
+    split       relation -> the input whose facts it has by a column, each partition those of its values
     owners      relation -> the input of whose column it has the values that a partition owns
     pivots      recursive relation -> its column
     repeated    the relations with rules that each partition computes as a whole
@@ -70,7 +70,7 @@ def _with_sources(rules: r.Rules, names: Iterable[str], ending: str) -> r.Rules:
 
 def _linear(rules: r.Rules) -> r.Rules:
     """The program whose transitive recursions, `p(x, z) :- p(x, y), p(y, z)`, read what was there before them."""
-    component = cycles(rules.relations, rules.rules).place
+    component = cycles(rules.relations, rules.rules).component_of
     rule_of: dict[str, r.Clause] = {}
     recursive: dict[str, int] = {}
     for rule in rules.rules:

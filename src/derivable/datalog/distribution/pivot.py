@@ -73,7 +73,7 @@ class Pivots:
     @cached_property
     def _component(self) -> Mapping[str, int]:
         """Relation -> the number of those that it is recursive with."""
-        return cycles(self.rules.relations, self.rules.rules).place
+        return cycles(self.rules.relations, self.rules.rules).component_of
 
     def rules_of(self, relation: str) -> list[int]:
         """The numbers of its rules."""
@@ -85,7 +85,7 @@ class Pivots:
         return any(component[name] == component[relation] for n in self.rules_of(relation) for name, _ in self.read(n))
 
     def read(self, number: int) -> list[tuple[str, tuple[r.Var | r.Const | None, ...]]]:
-        """(relation, terms) that a rule reads; of an aggregate the terms are its groups, as variables of their own."""
+        """(relation, terms) that a rule reads; of an aggregate the terms are its groups, as fresh variables."""
         rule = self.rules.rules[number]
         if isinstance(rule, r.Clause):
             return [(x.relation, x.terms) for x in rule.body if isinstance(x, (r.Atom, r.Negated))]

@@ -81,7 +81,7 @@ def _column(relation: Relation, c: int) -> str:
 
 def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismatchError:
     """The error of a value, or of an array, that a column does not hold."""
-    row, value = "" if unfit.row is None else f", row {unfit.row}", unfit.found
+    row, value = "" if unfit.row is None else f", row {unfit.row}", unfit.value
     if unfit.reason is not None:
         message = f"facts for `{relation.name}`{row}, column {c}: {unfit.reason.message}"
         return TypeMismatchError(message, hint=unfit.reason.hint)

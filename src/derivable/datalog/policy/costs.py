@@ -1,4 +1,4 @@
-"""What things cost, in one place: every number that decides which way a run takes, with its unit, and where it was
+"""The cost model: every number that decides which way a run takes, with its unit, and where it was
 measured: `docs/decisions/`, by number, or `benchmarks/`.
 
 A run reads them from the policy of the code that calls it. Tests have other ones for a block by `under`, which reaches
@@ -87,7 +87,7 @@ class Policy:
     clearly: float = 0.7
     # Nanoseconds of a search for a key or a bound in an ordered index.
     search_ns: float = 60.0
-    # How many times what was expected something may be before it is planned again or given up, such as to look for few
+    # How many times what was expected something may be before it is planned again or abandoned, such as to look for few
     # keys by passes over a table, before it gets an index (`benchmarks/removal.py`).
     far_off: int = 1 << 4
 
@@ -108,7 +108,7 @@ class Policy:
     # Ordered tags (081): levels that the rows that wait are split into.
     levels: int = 1 << 8
 
-    # Rows of bits (087): pairs from which they are considered, and pairs that are found round by round in the time in
+    # Rows of bits (087): pairs from which they are considered, and pairs that are derived round by round in the time in
     # which a word of them is made and read.
     few_pairs: int = 1 << 12
     pairs_a_word: float = 1.0

@@ -1,1 +1,1 @@
-"""ProbLog's programs: read, given types and modes, and translated to the syntax of this library's language."""
+"""ProbLog's programs: read, typed, with modes, and translated to the syntax of this library's language."""

@@ -31,7 +31,7 @@ class Arithmetic:
         self.error = error
 
     def number(self, term: Term) -> tuple[s.Expression, str]:
-        """The expression and its kind. Raises TypeMismatchError and UnsupportedError with the place."""
+        """The expression and its kind. Raises TypeMismatchError and UnsupportedError with the span."""
         span = term.span
         match term:
             case Number(value=value):

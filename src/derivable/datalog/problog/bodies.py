@@ -47,7 +47,7 @@ class Bodies:
         self.extra: Formulas = []
         self.views: dict[str, tuple[s.Expression, str]] = {}
         self.arithmetic = Arithmetic(self.value_of, written.error)
-        # Whether the body has several ways to hold, which would be rules, with coins, of their own.
+        # Whether the body has several ways to hold, which would be separate rules with separate coins.
         self.has_choice = False
         # Terms that calls make, and what their variables are bound by.
         self.made: list[tuple[s.Expression, Formulas]] = []
@@ -56,7 +56,7 @@ class Bodies:
     # Terms
 
     def term(self, term: Term, key: Key, is_new: bool = False) -> s.Expression:
-        """A term in a place of this class, `new` where it is made and not looked for."""
+        """A term at a position of this class, `new` where it is made and not looked for."""
         span = term.span
         match term:
             case Var(name=name):
@@ -100,7 +100,7 @@ class Bodies:
                 TypeMismatchError,
                 f"`{var.name}` is {what}, and no number",
                 var.span,
-                f"its values come from {span.place}",
+                f"its values come from {span.location}",
             )
         if len(kinds) == 1:
             return here, numbers[0]
@@ -168,15 +168,15 @@ class Bodies:
 
     def call(self, atom: Compound, bound: set[str], before: Sequence[s.Expression]) -> Formulas:
         is_of_program = atom.span.origin is None or atom.span.origin.source != SOURCE
-        if is_of_program and atom.key in CONTAINS and atom.key not in self.modes.own and are_bound(atom, bound):
+        if is_of_program and atom.key in CONTAINS and atom.key not in self.modes.defined and are_bound(atom, bound):
             element, items = atom.arguments
             return [self.contains(element, items, atom.span)]
-        given = self.modes.bound.get(atom.key, set())
+        inputs = self.modes.bound.get(atom.key, set())
         arguments: Formulas = []
         formulas_of: Formulas = []
         for i, argument in enumerate(atom.arguments):
             key = "column", *atom.key, i
-            if not (i in given and is_pattern(argument) and are_bound(argument, bound)):
+            if not (i in inputs and is_pattern(argument) and are_bound(argument, bound)):
                 arguments.append(self.term(argument, key))
             elif is_ground(argument):
                 arguments.append(self.term(argument, key))

@@ -13,7 +13,7 @@ from derivable.datalog.problog.reader import spelled_out
 from derivable.datalog.problog.terms import Compound, Facts, Number, Term, Text, Var, is_ground, operands
 
 COMPARISONS = {"<": "<", ">": ">", "=<": "<=", ">=": ">=", "=:=": "==", "=\\=": "!="}
-# Goals that have an effect, a value of their own or an order of solutions.
+# Goals that have an effect, that bind one value, or that depend on the order of solutions.
 _REFUSED = {
     **dict.fromkeys(
         ("write", "writeln", "print", "writenl", "nl", "format", "write_canonical", "halt", "read", "consult"),
@@ -21,7 +21,7 @@ _REFUSED = {
     ),
     **dict.fromkeys(
         ("findall", "all", "all_or_none", "bagof", "setof", "forall"),
-        "`aggregate_all(count, G, N)`, and `sum(X)`, `max(X)` or `min(X)` in place of `count`, compute over solutions",
+        "`aggregate_all(count, G, N)`, and `sum(X)`, `max(X)` or `min(X)` instead of `count`, compute over solutions",
     ),
     **dict.fromkeys(
         ("assertz", "asserta", "assert", "retract", "retractall", "nb_setval", "b_setval", "subquery", "clause"),

@@ -76,7 +76,7 @@ class Between(Goal):
 
 @dataclass(frozen=True)
 class Total(Goal):
-    """`aggregate_all(count, G, N)`, and `sum(E)`, `max(E)`, `min(E)` in place of `count`."""
+    """`aggregate_all(count, G, N)`, and `sum(E)`, `max(E)`, `min(E)` instead of `count`."""
 
     operator: str
     expression: Term | None
@@ -88,7 +88,7 @@ class Total(Goal):
 class Clause:
     """Heads with their probabilities, None for a head without one, and a body.
 
-    number  of the clause in the program: its variables are its own
+    number  of the clause in the program: its variables are local to it
     more    the facts that follow this one and are like it
     """
 

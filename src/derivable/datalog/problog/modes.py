@@ -32,13 +32,13 @@ class Modes:
     def __init__(self, source: g.Source, written: Written):
         self.written = written
         self.clauses: dict[Predicate, list[g.Clause]] = {}
-        # Those that the program defines, and no library.
-        self.own: set[Predicate] = set()
+        # Those that the program itself defines, not a library.
+        self.defined: set[Predicate] = set()
         for clause in source.clauses:
             for _, head in clause.heads:
                 self.clauses.setdefault(head.key, []).append(clause)
                 if clause.span.origin is None or clause.span.origin.source != SOURCE:
-                    self.own.add(head.key)
+                    self.defined.add(head.key)
         self.bound: dict[Predicate, set[int]] = {}
         self.demanded: set[Predicate] = set()
         self.find_bound(source)
@@ -204,7 +204,7 @@ class Modes:
         return set(variables(*results)) if all(are_bound(term, bound) for term in operands) else None
 
     def within(self, inside: g.Goal, bound: set[str]) -> set[str] | None:
-        """Nothing, or None if a goal under a negation has not what it needs, names of its own aside."""
+        """Nothing, or None if a goal under a negation has not what it needs, its local names aside."""
         return set() if self.reached(inside, bound)[1] else None
 
     def is_left_out(self, clause: g.Clause) -> bool:

@@ -82,7 +82,7 @@ class Token:
 
 
 def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
-    """The terms of a text, each of which ends with a dot. Raises ParseError with the place.
+    """The terms of a text, each of which ends with a dot. Raises ParseError with the span.
 
     is_included  whether the text is of a file that another one takes in
     """
@@ -90,7 +90,7 @@ def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
 
 
 def spelled_out(facts: Facts, source: str) -> list[Term]:
-    """The facts of a run as terms, each with its place; `source` is that of the program's text."""
+    """The facts of a run as terms, each with its span; `source` is that of the program's text."""
     origin = facts.places.origin
     return Reader(facts.places, source if origin is None else origin.source, facts.run).terms()
 

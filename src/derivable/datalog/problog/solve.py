@@ -1,4 +1,4 @@
-"""Equations of a clause, `X = f(Y)`, put in the place of their variables."""
+"""Equations of a clause, `X = f(Y)`, substituted for their variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from derivable.datalog.scalars.nodes import Tree, mapped
 
 
 def solved(clause: g.Clause) -> g.Clause:
-    """The clause without the equations of its own conjunction that say what a variable is."""
+    """The clause without the equations of its top conjunction that say what a variable is."""
     heads, body = clause.heads, clause.body
     parts = list(body.goals) if isinstance(body, g.And) else [body]
     i = 0
@@ -70,7 +70,7 @@ def _are_same(a: Term, b: Term) -> bool:
 
 
 def put(node: Tree, name: str, value: Term) -> Tree:
-    """A term or a goal with a value in the place of a variable."""
+    """A term or a goal with a value substituted for a variable."""
     if isinstance(node, Var):
         return cast(Any, value if node.name == name else node)
     if isinstance(node, Compound):

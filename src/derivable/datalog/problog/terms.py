@@ -1,4 +1,4 @@
-"""Terms of Prolog, as they are written: each knows its place."""
+"""Terms of Prolog, as they are written: each with its span."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Term(Node):
 
 @dataclass(frozen=True)
 class Var(Term):
-    """`X`; each `_` has a name of its own, which begins with `_#`."""
+    """`X`; each `_` has another name, which begins with `_#`."""
 
     name: str
 

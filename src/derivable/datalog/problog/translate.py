@@ -34,9 +34,9 @@ HIDDEN = (s.Attribute("hidden"),)
 def translated(text: str, source: str, include: Include | None = None) -> tuple[s.Syntax, Shown]:
     """The syntax of a program of ProbLog, and how its outputs are written.
 
-    include  from the name of a file and the place that names it to its text and name; None if no file may be read
+    include  from the name of a file and the span that names it to its text and name; None if no file may be read
 
-    Raises ParseError, BindingError, TypeMismatchError, UnsupportedError and DomainError with the place.
+    Raises ParseError, BindingError, TypeMismatchError, UnsupportedError and DomainError with the span.
     """
 
     def included(path: str, span: Span) -> list[Term]:
@@ -171,8 +171,8 @@ class Translation(Written):
             return
         bodies = Bodies(clause.number, self.names, self.kinds, self.modes, self)
         known = [head for _, head in heads if head.key in self.modes.bound] or [heads[0][1]]
-        given = set.intersection(*(self.modes.bound_by_call(head) for head in known))
-        formulas, bound = bodies.goals(clause.body, given)
+        bound_by_calls = set.intersection(*(self.modes.bound_by_call(head) for head in known))
+        formulas, bound = bodies.goals(clause.body, bound_by_calls)
         self.made(bodies, span)
         shares = [None if p is None else self.probability(p, bodies, formulas) for p, _ in heads]
         atoms = [self.head(head, bodies) for _, head in heads]
@@ -187,7 +187,7 @@ class Translation(Written):
             self.facts(clause, atoms, shares)
             return
         demanded = any(head.key in self.modes.demanded for _, head in heads)
-        unsafe = (given if demanded else set()) - self.bound_by_body(clause)
+        unsafe = (bound_by_calls if demanded else set()) - self.bound_by_body(clause)
         body: s.Expression | None = conjunction(formulas, span) if formulas else None
         wanted = dict.fromkeys((*variables(*(h for _, h in heads)), *g.visible_names(clause.body)))
         names = tuple(name for name in wanted if name in bound)

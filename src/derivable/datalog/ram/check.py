@@ -37,7 +37,7 @@ def check_ram(ram: m.Ram) -> None:
 
 
 def _left_out(store: m.Store) -> set[str]:
-    """The relations of its own recursion whose rows a store need not find again."""
+    """The relations of its recursion whose rows a store need not derive again."""
     body = () if store.origin is None else store.origin.clause.body
     return {literal.relation for literal in body if isinstance(literal, Negated) and literal.leaves_out}
 
@@ -55,7 +55,7 @@ def _check(ram: m.Ram, query: m.Project, complete: set[str], stratum_relations: 
             if scan.part != "all" and name not in stratum_relations:
                 raise LayoutError(f"{name} does not change here, but its {scan.part} rows are read")
             if isinstance(node, m.Difference) and name in stratum_relations - left_out:
-                raise LayoutError(f"{name} is negated in its own stratum")
+                raise LayoutError(f"{name} is negated in the stratum that derives it")
         if isinstance(node, m.Generate):
             check_generator(node, generator_text(node))
         free = set() if isinstance(node, m.Generate) and node.negated else set(m.binds(node))

@@ -1,7 +1,7 @@
 """Recursions that close a relation to an equivalence, as union-find does, in any spelling.
 
-A rule stays within an equivalence if its atoms connect the variables of its head: `e(x, z) :- e(x, y), e(z, y)` finds
-no pair outside the classes of the given pairs. If all rules do so, and they reach all of it, the recursion ends in the
+A rule stays within an equivalence if its atoms connect the variables of its head: `e(x, z) :- e(x, y), e(z, y)` derives
+no pair outside the classes of the base pairs. If all rules do so, and they reach all of it, the recursion ends in the
 equivalence. From `base`, the pairs before the recursion, they do:
 
 - with `e(x, z) :- e(x, y), e(y, z)`, its atoms turned or not, if `e(x, y) :- e(y, x)` is a rule too or `base` is
@@ -9,9 +9,9 @@ equivalence. From `base`, the pairs before the recursion, they do:
 - with `e(x, z) :- e(x, y), e(z, y)`, if all second members are first ones, or `e(x, x) :- e(_, x)` makes them such:
   from (a, b) follows (a, a), so (b, b) holds, and from (b, b) and (a, b) follows (b, a). Columns may change places;
 - with `e(x, z) :- e(x, y), step(y, z)`, if `step` is symmetric, its nodes are first members of `base`, and each pair of
-  `base` lies in a class of `step`: row x of `e` gets the class of x. Columns may change places.
+  `base` lies in a class of `step`: row x of `e` gets the class of x. Columns may be swapped.
 
-A value that is in no pair but that with itself is a class of its own: nothing is reflexive that no rule made so.
+A value that is in no pair but that with itself is alone in its class: nothing is reflexive that no rule made so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Equivalence:
 
     is_symmetric   whether rules turn all pairs
     is_transitive  whether a rule joins pairs with pairs
-    given          columns whose values make all nodes equal to themselves if they are in the other column as well
+    meeting         columns whose values make all nodes equal to themselves if they are in the other column as well
     extended       the columns of members to which rules join steps of `steps`
     steps          other relations, which connect the variables of a head
     """
@@ -37,7 +37,7 @@ class Equivalence:
     relation: str
     is_symmetric: bool
     is_transitive: bool
-    given: frozenset[int]
+    meeting: frozenset[int]
     extended: frozenset[int]
     steps: frozenset[str]
 
@@ -49,7 +49,7 @@ def equivalence_of(stratum: m.Stratum) -> Equivalence | None:
     (relation,) = stratum.relations
     clauses = {id(store.origin.clause): store.origin.clause for store in stratum.loop if store.origin is not None}
     is_symmetric = is_transitive = has_step = False
-    given, reflexive, extended, steps = set[int](), set[int](), set[int](), set[str]()
+    meeting, reflexive, extended, steps = set[int](), set[int](), set[int](), set[str]()
     for clause in clauses.values():
         connecting = _connecting(clause)
         if connecting is None:
@@ -67,16 +67,16 @@ def equivalence_of(stratum: m.Stratum) -> Equivalence | None:
             pairs_of = [terms for name, terms in pairs if name == relation]
             if len(pairs_of) == 2:
                 is_transitive = True
-                given |= {c for c in (0, 1) if pairs_of[0][c] == pairs_of[1][c] == y}
+                meeting |= {c for c in (0, 1) if pairs_of[0][c] == pairs_of[1][c] == y}
             else:
                 has_step = True
                 extended |= {c for c, name in enumerate((x, z)) if pairs_of[0][c] == name}
-    is_symmetric |= bool(given & reflexive)
+    is_symmetric |= bool(meeting & reflexive)
     if has_step and is_symmetric:
         extended = {0, 1}
     if not is_transitive and (len(steps) != 1 or not extended):
         return None
-    return Equivalence(relation, is_symmetric, is_transitive, frozenset(given), frozenset(extended), frozenset(steps))
+    return Equivalence(relation, is_symmetric, is_transitive, frozenset(meeting), frozenset(extended), frozenset(steps))
 
 
 def _only_column(literal: object, name: str) -> set[int]:

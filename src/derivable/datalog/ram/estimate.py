@@ -15,7 +15,7 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Expr, Var
 
-# Nanoseconds, about, on one core: a row of the driver, a look into an index of one column or of several, a row found
+# Nanoseconds, about, on one core: a row of the driver, a look into an index of one column or of several, a row read
 # there, a look for a whole row, a row put into such an index, a condition, a row to store.
 DRIVER, LOOK, LOOK_CHAIN, MATCH, PROBE = 1.0, 3.0, 8.0, 2.0, 10.0
 INDEX, INDEX_CHAIN, CONDITION, STORE = 4.0, 15.0, 0.5, 12.0
@@ -96,7 +96,7 @@ class Estimate:
 
 class Estimator:
     """known       what is known of relations
-    stops_at_first  whether a join that binds nothing more is over at the first row found: without tags
+    stops_at_first  whether a join that binds nothing more is over at the first row that matches: without tags
     """
 
     def __init__(self, known: Known, stops_at_first: bool):

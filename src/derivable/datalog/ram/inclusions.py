@@ -73,16 +73,16 @@ def systems_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[System, ...
 
 
 def _fits(one: Inclusion, passing: dict[str, int]) -> bool:
-    given = {one.source: one.passing[0]}
+    columns = {one.source: one.passing[0]}
     return all(
-        passing.get(name, column) == column == given.setdefault(name, column)
+        passing.get(name, column) == column == columns.setdefault(name, column)
         for name, column in zip((one.source, one.target), one.passing)
     )
 
 
-def _inclusions(given: m.Store, stratum_relations: set[str]) -> list[Inclusion]:
+def _inclusions(instruction: m.Store, stratum_relations: set[str]) -> list[Inclusion]:
     """The ways to read a store of a loop as an inclusion, at most one for each column."""
-    origin = given.origin
+    origin = instruction.origin
     if origin is None or origin.driver is None:
         return []
     clause = origin.clause
@@ -98,11 +98,11 @@ def _inclusions(given: m.Store, stratum_relations: set[str]) -> list[Inclusion]:
         return []
     elsewhere = {name for literal in rest for name in names(literal)}
     passing = [
-        (c, place)
+        (c, target)
         for c, term in enumerate(atom.terms)
         if isinstance(term, Var) and term.name not in elsewhere and atom.terms.count(term) == 1
-        for place in [_place(term, clause)]
-        if place is not None
+        for target in [_place(term, clause)]
+        if target is not None
     ]
     key = [term for c, term in enumerate(atom.terms) if c not in dict(passing)]
     into = [term for c, term in enumerate(clause.terms) if c not in dict(passing).values()]

@@ -47,8 +47,8 @@ class _NoValueError(Exception):
 def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
     """Relation -> set of tuples (all relations, auxiliary ones too) for certain facts as lists of tuples."""
     model: Database = {name: set() for name in ram.relations}
-    for given in ram.facts:
-        model[given.relation] |= set(given.rows)
+    for listed in ram.facts:
+        model[listed.relation] |= set(listed.rows)
     entered = dict(facts or {})
     if ram.demand is not None:
         first = ram.demand

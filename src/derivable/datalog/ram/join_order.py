@@ -2,11 +2,11 @@
 
 The atoms of a clause are ordered by dynamic programming over sets of them, as long as these are few, else greedily;
 whatever only filters or computes follows the first atom that makes it possible. Integers of a range take part as an
-atom does: they filter what an atom has found, or find the keys of the next one. The atom whose recent rows are read
+atom does: they filter the rows of one atom, or bind the keys of the next one. The atom whose recent rows are read
 stays first: each of them has to be looked at in any order.
 
 An order that knows no sizes stays where another one is not clearly better, so that programs keep their kernels. Plans
-are kept with the program, by size class.
+are saved with the program, by size class.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def planned(
     """The instructions in the orders that are best for what is known.
 
     key       what tells these instructions from others of the program
-    may_part  whether some may become several, that make relations of their own first (`ram.project`)
+    may_part  whether some may become several, that store other relations first (`ram.project`)
     """
     relations = ram.plans.get(key)
     if relations is None:
@@ -270,7 +270,7 @@ class _Search:
     def grown(self, partial: _Partial, ordering: Ordering) -> _Partial:
         """The estimate for the steps that an ordering has more."""
         begun = len(partial.ordering.steps)
-        nodes = [operator(step, self.origin, place == 0) for place, step in enumerate(ordering.steps)][begun:]
+        nodes = [operator(step, self.origin, index == 0) for index, step in enumerate(ordering.steps)][begun:]
         needed = set(self.head)
         for literal in ordering.remaining.values():
             needed |= names(literal)

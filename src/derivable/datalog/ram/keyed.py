@@ -7,13 +7,13 @@ from derivable.datalog.rules.strata import dependencies
 
 
 def keyed_strata(ram: m.Ram, relation: str) -> tuple[int, ...]:
-    """The strata that depend on the keys of such a relation, up to its own, in order."""
+    """The strata that depend on the keys of such a relation, up to the stratum of the relation, in order."""
     key = "keyed", relation
     strata = ram.plans.get(key)
     if strata is None:
-        given = ram.relations[relation].keys
-        assert given is not None
-        reached, numbers = {given[0]}, []
+        keys = ram.relations[relation].keys
+        assert keys is not None
+        reached, numbers = {keys[0]}, []
         for number, stratum in enumerate(ram.strata):
             rules = [one.origin.clause if isinstance(one, m.Store) and one.origin else one for one in stratum.full]
             reads = {name for rule in rules if not isinstance(rule, m.Store) for name, _ in dependencies(rule)}

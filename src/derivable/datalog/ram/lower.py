@@ -90,7 +90,7 @@ def _origins(clause: r.Clause, recursive: list[int]) -> Iterator[tuple[int, m.Or
 
 def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:
     """The store of a clause whose body is evaluated in these steps."""
-    operators = tuple(operator(step, origin, place == 0) for place, step in enumerate(steps))
+    operators = tuple(operator(step, origin, index == 0) for index, step in enumerate(steps))
     if not operators or not isinstance(operators[0], m.Scan):
         operators = (m.Unit(), *operators)
     if policy().narrows_joins:
@@ -99,7 +99,7 @@ def store(origin: m.Origin, steps: Iterable[Step]) -> m.Store:
 
 
 def operator(step: Step, origin: m.Origin, is_first: bool) -> m.Operator:
-    """The operator of a step of the body. Each query has its own objects, by which a profile counts rows."""
+    """The operator of a step of the body. Queries share no operators, so that a profile counts rows by them."""
     match step:
         case r.Atom(relation=name, terms=terms):
             scan = m.Scan(name, terms, origin.part_of(step))

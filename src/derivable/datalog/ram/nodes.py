@@ -86,8 +86,8 @@ class Difference(Node):
 # `select (x < 3) <source>`;
 # `extend z := (x + y) <source>`, one computed column more, rows whose value fails being dropped;
 # `generate x in low..high <source>`, `generate string_chars(s; i, _) <source>`, one row for each row of outputs that a
-# foreign predicate gives, and that agrees with the columns there are, its tag times the predicate's; negated, the rows
-# for which none does; and `coin 0.3::#coin_1(x, y) <source>`, the tag of each row times a random fact of its own for
+# foreign predicate gives, and that agrees with the columns that are bound, its tag times the predicate's; negated, the
+# rows for which none does; and `coin 0.3::#coin_1(x, y) <source>`, the tag of each row times one random fact for
 # each row of the key, rows of probability 0 being dropped.
 Select, Extend = Filter, Define
 Operator = Unit | Scan | Join | Difference | Select | Extend | Generate | RuleProbability
@@ -107,7 +107,7 @@ class Project:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The operators with what their places say: found out once."""
+        """The operators with what their positions imply, computed once."""
         # The operator that binds a name first.
         binder: dict[str, int] = {}
         for number, node in enumerate(self.operators):
@@ -193,7 +193,7 @@ class Timed:
 class Stratum:
     """`stratum 1 (recursive): path` with its instructions.
 
-    once  run first, once: what does not read the stratum's own relations
+    once  run first, once: what does not read the relations of the stratum
     loop  run until nothing changes: for each recursive atom of a rule, the rule with that atom's recent rows
     full  every rule once over all rows; what grounding reads, and what the reference interpreter repeats
     timed  how it is computed one time after the other, without `once` and `loop`; None for other strata
@@ -288,7 +288,7 @@ class Ram:
         return any(stratum.is_recursive for stratum in self.strata)
 
     def first(self, number: int) -> Ram:
-        """The first strata, with plans of their own; their outputs are those that others read, or that are outputs."""
+        """The first strata, with other plans; their outputs are those that others read, or that are outputs."""
         if number == len(self.strata):
             return replace(self, plans={})
         behind = (one for stratum in self.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full))
@@ -367,7 +367,7 @@ def read_behind(operators: Sequence[Operator], needed: Iterable[str]) -> tuple[f
 class Bindings:
     """What the columns of a scan are to the names that are bound before it.
 
-    keys     (column, term): columns whose value is given
+    keys     (column, term): columns whose value is bound
     repeats  pairs of columns that must be equal
     fresh    name -> its first column
     """
@@ -379,7 +379,7 @@ class Bindings:
 
 @dataclass(frozen=True)
 class Step:
-    """An operator in its place in a query.
+    """An operator at its position in a query.
 
     bindings  of its scan, None without one
     takes     (name, column) of that scan: the columns that operators behind it read

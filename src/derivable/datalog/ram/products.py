@@ -42,12 +42,12 @@ class Product:
 def products_of(stratum: m.Stratum, loop: Sequence[m.Store]) -> tuple[Product, ...]:
     """What the rules of a recursion say as products; () if some of them say something else."""
     stratum_relations = set(stratum.relations)
-    products = [product for store in loop if (product := _product(store, stratum_relations)) is not None]
+    products = [product for instruction in loop if (product := _product(instruction, stratum_relations)) is not None]
     return tuple(products) if len(products) == len(loop) else ()
 
 
-def _product(given: m.Store, stratum_relations: set[str]) -> Product | None:
-    origin = given.origin
+def _product(instruction: m.Store, stratum_relations: set[str]) -> Product | None:
+    origin = instruction.origin
     if origin is None or origin.driver is None:
         return None
     clause = origin.clause
@@ -68,7 +68,7 @@ def _product(given: m.Store, stratum_relations: set[str]) -> Product | None:
         # Some literal is about both columns, or about none.
         return None
     for columns in ((0, 1), (1, 0)):
-        sides = [_side(clause, place, atom, column, bodies[column]) for place, column in enumerate(columns)]
+        sides = [_side(clause, index, atom, column, bodies[column]) for index, column in enumerate(columns)]
         if sides[0] is not None and sides[1] is not None:
             return Product(atom.relation, clause.relation, (sides[0], sides[1]))
     return None
@@ -87,9 +87,9 @@ def _connected(name: str, rest: Sequence[Literal]) -> tuple[Literal, ...]:
     return tuple(literal for literal, is_there in zip(rest, is_joined) if is_there)
 
 
-def _side(clause: Clause, place: int, atom: Atom, column: int, body: tuple[Literal, ...]) -> Side | None:
+def _side(clause: Clause, index: int, atom: Atom, column: int, body: tuple[Literal, ...]) -> Side | None:
     """The side of a column of the head that follows from one of the atom by these literals."""
-    term, variable = clause.terms[place], atom.terms[column]
+    term, variable = clause.terms[index], atom.terms[column]
     assert isinstance(variable, Var)
     if sum(isinstance(literal, Atom) for literal in body) > 2:
         # To join them all might cost more than the recursion does.

@@ -1,4 +1,4 @@
-"""Columns that nothing needs any more are projected away on the way, and what is left is kept once.
+"""Columns that nothing needs any more are projected away on the way, and each distinct remainder is stored once.
 
     r(w) :- s(x), e(x, y), e(y, z), e(z, w)
 goes through every path, where only its last point matters. It becomes
@@ -46,7 +46,7 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
 
 @dataclass(frozen=True)
 class Middle:
-    """A clause of a recursion in two: the literals `inner`, of which `needed` is kept once, and those behind them."""
+    """A clause of a recursion in two: the literals `inner`, of which `needed` is stored once, and those behind them."""
 
     clause: r.Clause
     inner: tuple[r.Literal, ...]
@@ -92,11 +92,11 @@ def middle(stores: Sequence[m.Store], estimator: Estimator, least: float = 0) ->
             continue
         for one in (instruction, *filter(_drives, _orders(instruction.origin, as_planned))):
             cut = _Cut(one, estimator)
-            for place, (needed, rows, rows_left) in cut.may_be_cut():
-                before, rows = cut.estimates[place].cost, max(rows, 1.0)
+            for index, (needed, rows, rows_left) in cut.may_be_cut():
+                before, rows = cut.estimates[index].cost, max(rows, 1.0)
                 cost = before + STORE * rows + (cut.end - before) * rows_left / rows
                 if cost <= policy().clearly * as_planned and (best is None or cost - as_planned < best[0]):
-                    inner, outer = _body(cut.steps[: place + 1]), _body(cut.steps[place + 1 :])
+                    inner, outer = _body(cut.steps[: index + 1]), _body(cut.steps[index + 1 :])
                     best = cost - as_planned, Middle(instruction.origin.clause, inner, needed, outer)
     return None if best is None else best[1]
 

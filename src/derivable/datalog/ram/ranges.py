@@ -47,13 +47,13 @@ def _is_bounded(span: m.Range) -> bool:
     return len({bound.operator[0] for bound in span.bounds}) == 2
 
 
-def ranges(operators: Sequence[m.Operator], place: int, bound: Container[str]) -> list[m.Range]:
-    """The ranges by which the join at a place can be read, if these names are bound before it."""
-    join = operators[place]
+def ranges(operators: Sequence[m.Operator], index: int, bound: Container[str]) -> list[m.Range]:
+    """The ranges by which the join at an index can be read, if these names are bound before it."""
+    join = operators[index]
     if not isinstance(join, m.Join):
         return []
     bounds_of: dict[str, list[m.Bound]] = {}
-    for node in operators[place + 1 :]:
+    for node in operators[index + 1 :]:
         for name, made in _bounds(node):
             if all(used in bound for used in names(made.value)):
                 bounds_of.setdefault(name, []).append(made)

@@ -60,8 +60,8 @@ class ColumnSummary:
         """How many rows have this value, about: at most those of its bucket."""
         if not self.rows:
             return 0.0
-        place = _bucket(_hashed(np.array([word], np.int64)), BUCKETS)
-        return min(float(self.buckets[place[0]]), self.rows)
+        bucket = _bucket(_hashed(np.array([word], np.int64)), BUCKETS)
+        return min(float(self.buckets[bucket[0]]), self.rows)
 
 
 def summary_of(words: np.ndarray, rows: int) -> ColumnSummary:

@@ -20,11 +20,11 @@ def query_lines(query: m.Project, indent: int) -> list[str]:
     """One operator a line, sources indented below it."""
     nodes, depth = query.operators, indent + len(query.operators)
     lines = [f"{'  ' * indent}project [{terms_text(query.terms)}]"]
-    titles = [f"{'  ' * (depth - place)}{title}" for place, title in enumerate(_titles(nodes))]
+    titles = [f"{'  ' * (depth - index)}{title}" for index, title in enumerate(_titles(nodes))]
     # What operators read beside their sources stands below these.
     beside = [
-        f"{'  ' * (depth - place + 1)}{_scan_text(scan)}"
-        for place, node in enumerate(nodes)
+        f"{'  ' * (depth - index + 1)}{_scan_text(scan)}"
+        for index, node in enumerate(nodes)
         if (scan := m.scan_of(node)) is not None and scan is not node
     ]
     return [*lines, *reversed(titles), *beside]
@@ -90,7 +90,7 @@ def instruction_lines(instruction: m.Instruction, indent: int) -> list[str]:
 
 
 def ram_text(ram: m.Ram) -> str:
-    """The whole program: the demand that is found first, relations with their types, facts, strata."""
+    """The whole program: the demand that is computed first, relations with their types, facts, strata."""
     rows = []
     if ram.demand is not None:
         rows = ["first", *(f"  {line}" for line in ram_text(ram.demand).split("\n"))]

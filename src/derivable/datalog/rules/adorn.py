@@ -8,7 +8,7 @@ or lead to recursive ones, because what is not recursive is computed once and co
 relation with a rule that uses the recursion twice, `path(x, y), path(y, z)`, is none of them: its demand goes through
 all that it derives, which costs more than to compute it whole, which the engine does as a linear recursion.
 
-An automatic pattern has the columns that every use binds, found from above: all columns first, then fewer until
+An automatic pattern has the columns that every use binds, computed from above: all columns first, then fewer until
 every use can bind them; a relation without any is computed whole.
 """
 
@@ -93,10 +93,10 @@ class _Adorning:
         """The recursive relations, and those of them that are no good to ask: a rule uses the recursion twice, or a
         negation or an aggregate is inside of it."""
         dependency = cycles(self.program.relations, self.program.rules)
-        component = dependency.place
+        component = dependency.component_of
         names: set[str] = set()
         # What goes forward in time through negations (`rules.timed`) may ask for ever earlier times.
-        twice = {name for name, place in component.items() if place in dependency.broken}
+        twice = {name for name, number in component.items() if number in dependency.broken}
         for rule in self.program.rules:
             number_of_component = component[rule.relation]
             count = sum(component[target] == number_of_component for target, _ in dependencies(rule))

@@ -27,7 +27,7 @@ _KINDS = {
 class AttributeRecord:
     """One attribute.
 
-    places    the items it may stand on: "type", "rel", "query"
+    items     the items it may stand on: "type", "rel", "query"
     takes     argument -> "text", "bool", "integer" or "texts"; a value for the first of them may stand without a name
     required  how many of them must be there
     choices   argument -> the values that it may have
@@ -35,7 +35,7 @@ class AttributeRecord:
     """
 
     name: str
-    places: tuple[str, ...] = ("type", "rel", "query")
+    items: tuple[str, ...] = ("type", "rel", "query")
     takes: Mapping[str, str] | None = None
     required: int = 0
     choices: Mapping[str, tuple[str, ...]] | None = None
@@ -86,11 +86,11 @@ ATTRIBUTES: Registry[AttributeRecord] = Registry(
 _ALIASES = {"delimiter": "deliminator", "has_header": "header"}
 
 
-def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> s.Attribute:
-    """The attribute with all its arguments named. `place` is "type", "rel" or "query".
+def checked(syntax: s.Syntax, attribute: s.Attribute, item: str) -> s.Attribute:
+    """The attribute with all its arguments named. `item` is "type", "rel" or "query".
 
-    Raises UnsupportedError for an unknown attribute or a place where it cannot stand, TypeMismatchError for arguments
-    it does not take, DomainError for values it does not know.
+    Raises UnsupportedError for an unknown attribute or an item on which it cannot stand, TypeMismatchError for
+    arguments it does not take, DomainError for values it does not know.
     """
 
     def fail(kind: type[DerivableError], message: str, hint: str | None = None, span: Span | None = None) -> NoReturn:
@@ -103,22 +103,22 @@ def checked(syntax: s.Syntax, attribute: s.Attribute, place: str) -> s.Attribute
     record = ATTRIBUTES[name]
     if record.refusal is not None:
         fail(UnsupportedError, f"the attribute `@{name}` is not supported", record.refusal)
-    if place not in record.places:
+    if item not in record.items:
         fail(
             UnsupportedError,
-            f"the attribute `@{name}` cannot stand on `{place}`",
-            f"it stands on {' or '.join(f'`{p}`' for p in record.places)}",
+            f"the attribute `@{name}` cannot stand on `{item}`",
+            f"it stands on {' or '.join(f'`{p}`' for p in record.items)}",
         )
     takes = dict(record.takes or {})
     arguments: dict[str, Any] = {}
-    for place_of, (given, value) in enumerate(attribute.arguments):
-        if given is None and not takes:
+    for index, (written, value) in enumerate(attribute.arguments):
+        if written is None and not takes:
             fail(TypeMismatchError, f"`@{name}` takes no arguments")
-        if given is None and place_of:
+        if written is None and index:
             rest = [f"`{other}=...`" for other in list(takes)[1:]]
             hint = f"the others have names: {', '.join(rest)}" if rest else None
             fail(TypeMismatchError, f"`@{name}` takes one argument without a name", hint)
-        argument = next(iter(takes)) if given is None else _ALIASES.get(given, given)
+        argument = next(iter(takes)) if written is None else _ALIASES.get(written, written)
         if argument not in takes:
             known = f"its arguments are {', '.join(takes)}" if takes else "it takes no arguments"
             fail(TypeMismatchError, f"`@{name}` has no argument `{argument}`", suggestion(argument, takes, known))

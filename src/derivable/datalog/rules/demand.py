@@ -9,7 +9,7 @@ becomes
     #demand_fib_bf(y) :- #demand_fib_bf(x), (x > 1), (y == (x - 1))
     #demand_fib_bf(z) :- #demand_fib_bf(x), (x > 1), (z == (x - 2))
 
-This ends where the rules alone would not, and computes less where they would. Facts of an asked relation are kept as
+This ends where the rules alone would not, and computes less where they would. Facts of a queried relation stay as
 they are. A demand relation is certain: its tuples have no tags, so each derivation keeps its tag. Programs with tags
 are therefore run in two steps, the demand first (`first`), then the guarded rules with the demand as facts (`then`).
 These have the strata and the rounds of the program as written; without tags all is one program (`rules`), in which
@@ -61,7 +61,7 @@ class Idle:
         shown = f"`{term.name}`" if isinstance(term, r.Var) and not term.name.startswith("'") else "it"
         return (
             f"nothing else in this body gives the bound column {title} of `{name}` a value,"
-            f" so that only rows that are demanded elsewhere are found",
+            f" so that only rows that are demanded elsewhere are derived",
             f"bind {shown} by another atom, or take the demand `{relation.demand}` from `{name}`",
         )
 
@@ -211,19 +211,19 @@ class _Transformation:
         """Weaken demand rules in cycles through negations; the relations for which that does not do."""
         rules = self.program_of((*self.guarded, *self.asking)).rules
         cyclic = cycles(self.relations, rules)
-        component, broken = cyclic.place, cyclic.broken
+        component, broken = cyclic.component_of, cyclic.broken
         demands, stuck = set(self.name_of.values()), []
         weighed = self.weighed()
         if not broken and not weighed:
             return []
         weakened: dict[r.Clause, str] = {}
         for rule, target in self.asking.items():
-            place = component[rule.relation]
+            number = component[rule.relation]
 
-            def is_known(literal: r.Literal, place: int = place) -> bool:
+            def is_known(literal: r.Literal, number: int = number) -> bool:
                 if not isinstance(literal, (r.Atom, r.Negated)) or literal.relation in demands:
                     return True
-                is_circular = place in broken and component[literal.relation] == place
+                is_circular = number in broken and component[literal.relation] == number
                 return not is_circular and literal.relation not in weighed
 
             known_literals = [literal for literal in rule.body if is_known(literal)]
@@ -240,7 +240,7 @@ class _Transformation:
         return list(dict.fromkeys(stuck))
 
     def weighed(self) -> set[str]:
-        """The relations whose tuples depend on weights of tags, which are not known when demand is found."""
+        """The relations whose tuples depend on weights of tags, which are not known when demand is computed."""
         by_weight = {rule.relation for rule in self.guarded if _by_weight(rule) == "values"}
         return dependents(self.program, by_weight) if by_weight else set()
 

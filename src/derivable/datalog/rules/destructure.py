@@ -27,15 +27,15 @@ from derivable.datalog.values.values import BOOL
 def without_cycles(program: r.Rules) -> r.Rules:
     """The program with terms taken apart by expressions in the rules of cycles through negations and aggregates."""
     cyclic = cycles(program.relations, program.rules)
-    place, broken = cyclic.place, cyclic.broken
+    component, broken = cyclic.component_of, cyclic.broken
     if not broken:
         return program
     constructors = {c.relation: c for c in program.constructors.values()}
     rules = []
     for rule in program.rules:
-        if isinstance(rule, r.Clause) and place[rule.relation] in broken and rule.relation not in constructors:
+        if isinstance(rule, r.Clause) and component[rule.relation] in broken and rule.relation not in constructors:
             recursive_constructors = {
-                name: c for name, c in constructors.items() if place[name] == place[rule.relation]
+                name: c for name, c in constructors.items() if component[name] == component[rule.relation]
             }
             rule = _by_expressions(rule, recursive_constructors)
         rules.append(rule)

@@ -1,14 +1,14 @@
 """Relations that one rule defines and one rule reads are written into that rule, for runs without tags.
 
     pair(x, y) :- natural(x), natural(y)
-    found(y) :- pair(7, y), (y < 9)
+    answer(y) :- pair(7, y), (y < 9)
 becomes
-    found(y) :- natural(7), natural(y), (y < 9)
-    found(y) :- pair(7, y), (y < 9)
+    answer(y) :- natural(7), natural(y), (y < 9)
+    answer(y) :- pair(7, y), (y < 9)
 
-where `pair` has the facts alone that a run may give it. What the reader asks for then restricts how the rows are
-found; before, all of them were. It is done for products, and where the reader asks with constants. All variables of a
-body must be in its head, and the reader must stand outside of recursions: so no row is found more often than it was.
+where `pair` has only the facts that a run may pass in. The reader's constants then restrict which rows are
+derived; before, all of them were. It is done for products, and where the reader asks with constants. All variables of a
+body must be in its head, and the reader must stand outside of recursions: so no row is derived more often than it was.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def inline(program: r.Rules) -> tuple[r.Rules, tuple[str, ...]]:
         rule, reader = pair
         made = _written_into(reader, rule)
         rules = [other for other in program.rules if other is not rule and other is not reader]
-        # Facts are given to relations with names alone.
+        # Runs pass facts only to relations that have names.
         rules += [made] if rule.relation.startswith("#") else [made, reader]
         program = replace(program, rules=tuple(rules))
         notes.append(f"inline {rule.relation}: one rule defines it, and one reads it")
@@ -59,11 +59,11 @@ def _found(program: r.Rules) -> tuple[r.Clause, r.Clause] | None:
     if not candidates:
         return None
     cyclic = cycles(program.relations, program.rules)
-    sizes = Counter(cyclic.place.values())
+    sizes = Counter(cyclic.component_of.values())
     for reader in program.rules:
         if not isinstance(reader, r.Clause) or reader.relation in cyclic.edges[reader.relation]:
             continue
-        if sizes[cyclic.place[reader.relation]] > 1:
+        if sizes[cyclic.component_of[reader.relation]] > 1:
             continue
         for literal in reader.body:
             if not isinstance(literal, r.Atom) or literal.relation not in candidates:

@@ -25,7 +25,7 @@ def with_join_keys(program: r.Rules) -> r.Rules:
     """The program with relations that have such keys; itself if no rule has need of them."""
     if not any(_candidates(rule) for rule in program.rules if isinstance(rule, r.Clause)):
         return program
-    component = cycles(program.relations, program.rules).place
+    component = cycles(program.relations, program.rules).component_of
     relations, made = dict(program.relations), []
 
     def keyed(clause: r.Clause) -> r.Clause:
@@ -43,10 +43,11 @@ def with_join_keys(program: r.Rules) -> r.Rules:
 
 
 def _candidates(clause: r.Clause) -> list[tuple[int, r.Expr, r.Expr]]:
-    """(place, side, other side) of equations between computed values of one type whose words are equal if they are."""
+    """(number of the literal, side, other side) of equations between computed values of one type whose words are equal
+    if they are."""
     return [
-        (place, a, b)
-        for place, literal in enumerate(clause.body)
+        (number, a, b)
+        for number, literal in enumerate(clause.body)
         for a, b in r.sides(literal)
         if isinstance(a, r.Apply) and isinstance(b, r.Apply) and a.type == b.type and a.type.family != "float"
     ]
@@ -57,7 +58,7 @@ def _keyed(
 ) -> tuple[r.Clause, r.Clause] | None:
     """The clause with a key for one of its atoms, and the clause of that; None if it has no need of one."""
     connected = _connected(clause)
-    for place, a, b in _candidates(clause):
+    for index, a, b in _candidates(clause):
         mine, others = r.names(a), r.names(b)
         if not mine or not others or connected[min(mine)] == connected[min(others)]:
             continue
@@ -70,18 +71,18 @@ def _keyed(
                 # One more round until a recursion has it would change what a limit of rounds means.
                 continue
             name = f"{KEY}{atom.relation.removeprefix('#')}_{number}"
-            key = r.Var(f"{name}'k", b.type, clause.body[place].span)
+            key = r.Var(f"{name}'k", b.type, clause.body[index].span)
             columns = [
                 r.Var(f"{name}'{c}", relation.types[c]) if term is None else term for c, term in enumerate(atom.terms)
             ]
             terms = [term for term in columns if isinstance(term, r.Var)]
             inner = r.Atom(atom.relation, tuple(columns), atom.span)
-            equation = r.Filter(r.Apply("==", (key, b), BOOL), clause.body[place].span)
+            equation = r.Filter(r.Apply("==", (key, b), BOOL), clause.body[index].span)
             made = r.Clause(name, (*terms, key), (inner, equation), atom.span)
             read = tuple(None if term not in atom.terms else term for term in terms)
             body = list(clause.body)
             body[at] = r.Atom(name, (*read, key), atom.span)
-            body[place] = r.Filter(r.Apply("==", (key, a), BOOL), clause.body[place].span)
+            body[index] = r.Filter(r.Apply("==", (key, a), BOOL), clause.body[index].span)
             return replace(clause, body=tuple(body)), made
     return None
 

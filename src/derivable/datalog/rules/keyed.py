@@ -35,10 +35,12 @@ def with_keys(rules: r.Rules) -> r.Rules:
     aggregates = [rule for rule in rules.rules if not isinstance(rule, r.Clause)]
     if not aggregates:
         return rules
-    place = cycles(rules.relations, rules.rules).place
+    component_of = cycles(rules.relations, rules.rules).component_of
     for rule in aggregates:
-        if place[rule.relation] in {place[name] for name in (rule.body, rule.groups) if name is not None}:
-            component_relations = {name for name, component in place.items() if component == place[rule.relation]}
+        if component_of[rule.relation] in {component_of[name] for name in (rule.body, rule.groups) if name is not None}:
+            component_relations = {
+                name for name, number in component_of.items() if number == component_of[rule.relation]
+            }
             made = _Keys(rules, rule, component_relations).rewritten()
             # One that does not fit leaves the cycle, and the error says so of the rules as they were.
             rules = rules if made is None else made
@@ -46,10 +48,10 @@ def with_keys(rules: r.Rules) -> r.Rules:
 
 
 class _Keys:
-    """An aggregate of a recursion, the relations of which are `own`."""
+    """An aggregate of a recursion, with the relations of that recursion."""
 
     def __init__(self, rules: r.Rules, rule: r.AggregateRule, component_relations: set[str]):
-        self.rules, self.rule, self.own = rules, rule, component_relations
+        self.rules, self.rule, self.recursive = rules, rule, component_relations
         clauses = [clause for clause in rules.rules if isinstance(clause, r.Clause)]
         self.bodies = [clause for clause in clauses if clause.relation == rule.body]
         self.groups = [clause for clause in clauses if clause.relation == rule.groups]
@@ -58,8 +60,8 @@ class _Keys:
     def is_result(self, literal: r.Literal) -> bool:
         return isinstance(literal, (r.Atom, r.Negated)) and literal.relation == self.rule.relation
 
-    def is_own(self, literal: r.Literal) -> bool:
-        return isinstance(literal, (r.Atom, r.Negated)) and literal.relation in self.own
+    def is_recursive(self, literal: r.Literal) -> bool:
+        return isinstance(literal, (r.Atom, r.Negated)) and literal.relation in self.recursive
 
     def rewritten(self) -> r.Rules | None:
         """The program that looks up the keys; None if the recursion says more than which groups there are."""
@@ -77,16 +79,18 @@ class _Keys:
             for literal in filter(self.is_result, reader.body):
                 if not isinstance(literal, r.Atom) or any(literal.terms[c] is None for c in columns):
                     return None
-                given = literal.terms[: rule.num_group]
+                group_terms = literal.terms[: rule.num_group]
                 follows = [
-                    self.follows(clause, atoms, given, others) for clause, atoms in zip(self.bodies, binders) if atoms
+                    self.follows(clause, atoms, group_terms, others)
+                    for clause, atoms in zip(self.bodies, binders)
+                    if atoms
                 ]
                 if not all(follows):
                     return None
-                if self.groups and not any(self.follows(*one, given, others) for one in wanted):
+                if self.groups and not any(self.follows(*one, group_terms, others) for one in wanted):
                     # The reader takes all groups, so it says which there are.
                     assert rule.groups is not None
-                    said.setdefault(id(reader), []).append(r.Atom(rule.groups, given, literal.span))
+                    said.setdefault(id(reader), []).append(r.Atom(rule.groups, group_terms, literal.span))
         if said:
             more = (
                 replace(clause, body=(*said[id(clause)], *clause.body))  # type: ignore[call-overload]
@@ -113,11 +117,11 @@ class _Keys:
 
     def binders(self, clause: r.Clause) -> list[r.Atom] | None:
         """The atoms of the recursion in a body, which must say of its groups alone; None if they say more."""
-        atoms = [literal for literal in clause.body if self.is_own(literal)]
+        atoms = [literal for literal in clause.body if self.is_recursive(literal)]
         if not all(isinstance(atom, r.Atom) for atom in atoms) or not _are_distinct(self.head(clause)):
             return None
         group = {v.name for v in self.head(clause)}
-        rest = [literal for literal in clause.body if not self.is_own(literal)]
+        rest = [literal for literal in clause.body if not self.is_recursive(literal)]
         elsewhere = {name for node in (*rest, *clause.terms) for name in r.names(node)}
         shared = {name for atom in atoms for name in r.names(atom)} & elsewhere
         return [atom for atom in atoms if isinstance(atom, r.Atom)] if shared <= group else None
@@ -129,7 +133,7 @@ class _Keys:
         """The columns of the group that no literal outside of the recursion binds."""
         there: set[str] = set()
         for literal in clause.body:
-            if isinstance(literal, r.Atom) and not self.is_own(literal):
+            if isinstance(literal, r.Atom) and not self.is_recursive(literal):
                 there |= r.names(literal)
             elif isinstance(literal, r.Generate) and not literal.negated:
                 there |= {term.name for term in literal.outputs if isinstance(term, Var)}
@@ -139,16 +143,21 @@ class _Keys:
         """The clauses that say which groups there are by atoms of the recursion alone."""
         groups = []
         for clause in self.groups:
-            atoms = [literal for literal in clause.body if isinstance(literal, r.Atom) and self.is_own(literal)]
+            atoms = [literal for literal in clause.body if isinstance(literal, r.Atom) and self.is_recursive(literal)]
             if len(atoms) == len(clause.body) and _are_distinct(self.head(clause)):
                 groups.append((clause, atoms))
         return groups
 
     def follows(
-        self, clause: r.Clause, atoms: Sequence[r.Atom], given: Sequence[r.Expr | None], others: Iterable[r.Literal]
+        self,
+        clause: r.Clause,
+        atoms: Sequence[r.Atom],
+        group_terms: Sequence[r.Expr | None],
+        others: Iterable[r.Literal],
     ) -> bool:
-        """Whether a reader that has the terms `given` for the group says itself what these atoms of a clause say."""
-        terms = {v.name: term for v, term in zip(self.head(clause), given)}
+        """Whether a reader that has the terms `group_terms` for the group says itself what these atoms of a clause
+        say."""
+        terms = {v.name: term for v, term in zip(self.head(clause), group_terms)}
         uses = [name for atom in atoms for term in atom.terms if isinstance(term, Var) for name in (term.name,)]
 
         def is_same(term: r.Expr | None, other: r.Expr | None) -> bool:
@@ -171,7 +180,7 @@ class _Keys:
         """A rule of the program whose body binds all groups without the recursion."""
         if not isinstance(clause, r.Clause) or clause.relation != self.rule.body:
             return clause
-        return replace(clause, body=tuple(literal for literal in clause.body if not self.is_own(literal)))
+        return replace(clause, body=tuple(literal for literal in clause.body if not self.is_recursive(literal)))
 
     def changed(self, clause: r.Rule, keys: str, columns: tuple[int, ...]) -> r.Rule:
         """A rule of the program with the keys."""

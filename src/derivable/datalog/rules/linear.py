@@ -12,15 +12,15 @@ becomes
     q(x, r, z) :- #base_p(x, y), q(y, r, z)
 
 The base has what all other rules derive, so `p` is its closure whatever these read: a step adds one pair of the base
-where the transitive rule found each pair once for each point between. A row that `p` has when it is derived again is a
-path of base rows by then, of which the base has no need. A rule that takes steps of `p` from rows of its own relation
+where the transitive rule derives each pair once for each point between. A row that `p` has when it is derived again is
+a path of base rows by then, of which the base has no need. A rule that takes steps of `p` from rows of its relation
 to rows of that takes those of the base, one after the other.
 
 A rule that only goes on from the rows of `p` on one side, `p(x, z) :- p(x, y), r(y, z)`, may stay as it is if the
 closure goes on there too, `p(x, z) :- p(x, y), #base_p(y, z)`: what it derives ends no pair that others begin with.
 
 A pair has other derivations then, so it is for tags that do not say how often or by what a row is derived. A relation
-that has facts of its own is left alone, and so is one whose transitive rule is the only recursive one (`ram.linear`).
+that has facts is left alone, and so is one whose transitive rule is the only recursive one (`ram.linear`).
 Source: Naughton, Ramakrishnan, Sagiv, Ullman, "Efficient evaluation of right-, left-, and multi-linear rules", 1989,
 for the single rule; that the base may grow in the recursion follows from the least fixpoint of both programs.
 """
@@ -83,7 +83,7 @@ def transitive_relations(program: r.Rules) -> frozenset[str]:
     if not candidates:
         return frozenset()
     dependencies = cycles(program.relations, program.rules)
-    component, broken = dependencies.place, dependencies.broken
+    component, broken = dependencies.component_of, dependencies.broken
     return frozenset(
         name
         for name in candidates
@@ -133,7 +133,7 @@ def _linear(program: r.Rules, name: str) -> r.Rules:
     (columns,) = (shape for rule in program.rules if rule.relation == name and (shape := transitive(rule)) is not None)
     mirrored = Transitive(columns.groups, columns.targets, columns.sources)
     heads = [rule for rule in program.rules if rule.relation == name and isinstance(rule, r.Clause)]
-    numbers = cycles(program.relations, program.rules).place
+    numbers = cycles(program.relations, program.rules).component_of
     component = {other for other, number in numbers.items() if number == numbers[name]}
     # Which end of a row rules go on from: that of its targets, else of its sources.
     going_on = {id(rule) for rule in heads if _goes_on(rule, columns)}

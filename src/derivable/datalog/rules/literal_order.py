@@ -191,9 +191,9 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
 
     Raises BindingError for a variable that nothing binds.
     """
-    given, equations = asked(clause, bound_columns(program.relations[clause.relation].demand))
+    queried, equations = asked(clause, bound_columns(program.relations[clause.relation].demand))
     ordering = Ordering((*clause.body, *equations))
-    ordering.bind(name for term in given for name in r.names(term))
+    ordering.bind(name for term in queried for name in r.names(term))
     for position in atoms:
         ordering.take_atom(position)
     ordering.finish()
@@ -203,13 +203,13 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     for term in clause.terms:
         for v in r.variables(term):
             if v.name not in ordering.bound:
-                place, more = _head(clause.relation)
+                where, more = _head(clause.relation)
                 hint = f"use `{v.name}` in a positive atom of the body{more}"
                 if not clause.body and v.name in _WORDS:
                     hint = constant_meant(v.name)
                 elif not clause.body and not clause.relation.startswith("#"):
                     hint += f"; {constant_meant(v.name)}"
-                program.error(BindingError, f"variable `{v.name}` {place} is not bound by the body", v.span, hint)
+                program.error(BindingError, f"variable `{v.name}` {where} is not bound by the body", v.span, hint)
     if left:
         _fail(clause, program, left, ordering.bound)
     return ordering.steps
@@ -246,7 +246,7 @@ def has_several_solutions(literal: r.Literal) -> bool:
 
 
 def step_of(literal: r.Literal, bound: set[str], in_atoms: Container[str]) -> Step | None:
-    """What a literal does that only filters or computes, given what is bound; None if it cannot yet.
+    """What a literal does that only filters or computes, once these names are bound; None if it cannot yet.
 
     in_atoms  the names in atoms that are still to come: a generator waits for them to bind its outputs
     """

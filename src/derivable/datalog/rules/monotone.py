@@ -6,8 +6,9 @@ better value is better too, or if all that matters is that there is one:
     distance(y, (d + w)) :- distance(x, d), edge(x, y, w), (d < 100)
 
 A sum is computed from a smaller `d` in time, and the condition holds for all that are smaller. `(d > 5)` would hold for
-a distance that a shorter way is found for later. Whether expressions follow the order is tested on values, the others
-of an expression being numbers from 0 on: a factor is taken as not negative. Functions of users are not called for it.
+a distance for which a shorter way is derived later. Whether expressions follow the order is tested on values, the
+others of an expression being numbers from 0 on: a factor is taken as not negative. Functions of users are not called
+for it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def misuse(clause: r.Clause, atom: r.Atom, relations: Mapping[str, r.Relation]) 
     if value is None or LATTICES[relation.lattice].is_final:
         return None
     if isinstance(value, r.Const) or value in atom.terms[:-1]:
-        return atom.span, f"{title} is looked up by the value that its lattice has found so far"
+        return atom.span, f"{title} is looked up by the value that its lattice has so far"
     body: list[r.Literal] = [literal for literal in clause.body if literal is not atom]
     known = _defined(value, body)
     tainted = {value.name, *known}
@@ -49,7 +50,7 @@ def misuse(clause: r.Clause, atom: r.Atom, relations: Mapping[str, r.Relation]) 
             continue
         shown = literal_text(literal)
         if not isinstance(literal, r.Filter):
-            return literal.span, f"`{shown}` is looked up by a value that the lattice of {title} has found so far"
+            return literal.span, f"`{shown}` is looked up by a value that the lattice of {title} has so far"
         wrong = _Test(value, substitute(literal.condition, known), LATTICES[relation.lattice]).failure(None)
         if wrong is not None:
             return literal.span, f"`{shown}` may hold for {wrong}, which {title} may get later"

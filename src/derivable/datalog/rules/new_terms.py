@@ -10,7 +10,7 @@ there has to be
 
 and for a term inside another one, `new Neg(new Const(1))`, the same over the rows of `#is_Neg`. Which terms are there
 does not depend on the order in which bodies are evaluated, because only heads make them. A term that a function or a
-foreign predicate gives to a body, and that the body takes apart, has a head of its own for that:
+foreign predicate gives to a body, and that the body takes apart, gets a head for that:
 
     value(n) :- text(s), parse(s; e), eval(e, n)
 has one more rule:
@@ -126,12 +126,12 @@ class _Making:
     def __init__(self, program: r.Rules, there: set[Entity], rule: r.Clause):
         self.program, self.there = program, there
         self.definitions = _definitions(rule)
-        self.given = {term.name for _, term in _given(rule)}
+        self.unknown = {term.name for _, term in _given(rule)}
 
     def made(self, e: r.Expr, seen: frozenset[str] = frozenset()) -> Made:
         """What a term of the head may be that the clause makes."""
         match e:
-            case r.Var(name=name, type=t) if name in self.given:
+            case r.Var(name=name, type=t) if name in self.unknown:
                 return self.anything(t)
             case r.Var(name=name) if name not in seen:
                 return _union(self.made(value, seen | {name}) for value in self.definitions.get(name, ()))

@@ -71,7 +71,7 @@ class Generate(Node):
 
 @dataclass(frozen=True)
 class RuleProbability(Node):
-    """`0.3::#coin_1(x, y)`: the probability of a rule, a random fact of its own for each row of the key, which has all
+    """`0.3::#coin_1(x, y)`: the probability of a rule, one random fact for each row of the key, which has all
     variables that the body of the rule binds. It binds nothing, and comes last.
 
     kind      "chance" where the tag is a truth value, 0 or 1; see `random_facts`

@@ -29,7 +29,7 @@ def optimise(program: r.Rules, narrow: bool = True) -> r.Rules:
 def reached(program: r.Rules) -> r.Rules:
     """The program without the rules and auxiliary relations that no output depends on.
 
-    Named relations stay, because facts may be given for them, and so do the facts: a random one that nothing reads
+    Named relations stay, because a run may pass facts for them, and so do the facts: a random one that nothing reads
     still makes a program one with probabilities.
     """
     goals = [name for name, relation in program.relations.items() if relation.is_goal]
@@ -57,8 +57,9 @@ def reached(program: r.Rules) -> r.Rules:
 
 
 def with_most_places(program: r.Rules) -> r.Rules:
-    """The program whose aggregates that give places say from which on no rule reads them."""
-    # Relation -> the column of the place, and from where on each of its readers reads none, None if it reads all.
+    """The program in which each aggregate that numbers rows has the number from which on no rule reads them."""
+    # Relation -> the column of the number, and from which number on each of its readers reads none, None if it reads
+    # all.
     columns = {
         rule.relation: rule.num_group
         for rule in program.rules
@@ -88,26 +89,26 @@ def _limited(rule: r.Rule, limits: dict[str, list[int | None]]) -> r.Rule:
     return replace(rule, most_places=max(known)) if len(known) == len(limits[rule.relation]) else rule
 
 
-def _limit(place: Expr | None, body: tuple[r.Literal, ...]) -> int | None:
-    """The number from which on a body reads no place, which an atom of it has as this term."""
-    if isinstance(place, Const):
-        return int(place.value) + 1
-    if not isinstance(place, Var):
+def _limit(number: Expr | None, body: tuple[r.Literal, ...]) -> int | None:
+    """The limit from which on a body reads no number, which an atom of it has as this term."""
+    if isinstance(number, Const):
+        return int(number.value) + 1
+    if not isinstance(number, Var):
         return None
     conditions = [literal.condition for literal in body if isinstance(literal, r.Filter)]
-    return min((limit for condition in conditions for limit in _limits(place.name, condition)), default=None)
+    return min((limit for condition in conditions for limit in _limits(number.name, condition)), default=None)
 
 
-def _limits(place: str, condition: Expr) -> Iterator[int]:
+def _limits(variable: str, condition: Expr) -> Iterator[int]:
     match condition:
         case Apply(operator="&&", operands=operands):
             for operand in operands:
-                yield from _limits(place, operand)
-        case Apply(operator="<", operands=(Var(name=name), Const(value=limit))) if name == place:
+                yield from _limits(variable, operand)
+        case Apply(operator="<", operands=(Var(name=name), Const(value=limit))) if name == variable:
             yield int(limit)
-        case Apply(operator=">", operands=(Const(value=limit), Var(name=name))) if name == place:
+        case Apply(operator=">", operands=(Const(value=limit), Var(name=name))) if name == variable:
             yield int(limit)
-        case Apply(operator="<=" | "==", operands=(Var(name=name), Const(value=limit))) if name == place:
+        case Apply(operator="<=" | "==", operands=(Var(name=name), Const(value=limit))) if name == variable:
             yield int(limit) + 1
-        case Apply(operator=">=" | "==", operands=(Const(value=limit), Var(name=name))) if name == place:
+        case Apply(operator=">=" | "==", operands=(Const(value=limit), Var(name=name))) if name == variable:
             yield int(limit) + 1

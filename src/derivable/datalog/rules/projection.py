@@ -26,12 +26,12 @@ PART = "#part_"
 
 
 def projected(program: r.Rules, is_tagged: bool = False) -> r.Rules:
-    """The program with projections of their own relations; itself if no rule has need of them.
+    """The program with relations for its projections; itself if no rule has need of them.
 
     is_tagged  whether it is for runs with tags, of which the planner projects nothing away: then other rules have
                projections too, of what nothing connects with their other atoms
     """
-    component = cycles(program.relations, program.rules).place
+    component = cycles(program.relations, program.rules).component_of
     made: dict[str, r.Clause] = {}
     rules = tuple(
         _projected(rule, program.relations, component, made, is_tagged) if isinstance(rule, r.Clause) else rule
@@ -67,7 +67,7 @@ def _projected(
         return clause
     sources_of = Counter(name for one in sources for name in r.names(one))
     body = list(clause.body)
-    for place, literal in enumerate(body):
+    for index, literal in enumerate(body):
         if not isinstance(literal, r.Atom):
             continue
         relation = relations[literal.relation]
@@ -85,7 +85,7 @@ def _projected(
             sources_of[name] == 1 for name in r.names(literal)
         )
         if len(needed) < len(literal.terms) and (literal in recursive or is_apart):
-            body[place] = _part(literal, needed, relation, made)
+            body[index] = _part(literal, needed, relation, made)
     return clause if body == list(clause.body) else replace(clause, body=tuple(body))
 
 

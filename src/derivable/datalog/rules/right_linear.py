@@ -1,4 +1,5 @@
-"""Recursion that hands its answers through, asked with constants: what is reached is found first, then its answers.
+"""Recursion that hands its answers through, queried with constants: the reachable rows are computed first, then their
+answers.
 
     path(x, z) :- edge(x, z)
     path(x, z) :- edge(x, y), path(y, z)
@@ -33,10 +34,10 @@ def right_linear(program: r.Rules, adorned: Adorned) -> tuple[r.Rules, tuple[str
     """The program with what was flipped, and a note on each relation that was."""
     if not adorned.questions:
         return program, ()
-    component = cycles(program.relations, program.rules).place
+    component = cycles(program.relations, program.rules).component_of
     sizes: dict[int, int] = {}
-    for place in component.values():
-        sizes[place] = sizes.get(place, 0) + 1
+    for number in component.values():
+        sizes[number] = sizes.get(number, 0) + 1
     notes = []
     for name in sorted(adorned.questions):
         if sizes[component[name]] > 1 or program.relations[name].is_goal:
@@ -44,7 +45,9 @@ def right_linear(program: r.Rules, adorned: Adorned) -> tuple[r.Rules, tuple[str
         made = _Flipped.of(program, name, adorned.patterns[name])
         if made is not None and not made.asks(adorned):
             program = made.within(program)
-            notes.append(f"flip {name} {made.pattern}: without tags, what is reached is found first, then its answers")
+            notes.append(
+                f"flip {name} {made.pattern}: without tags, the reachable rows are computed first, then their answers"
+            )
     return program, tuple(notes)
 
 

@@ -41,7 +41,7 @@ class Sampled:
 
 
 def with_samples(program: r.Rules, varying: Iterable[str]) -> Sampled:
-    """The program over a batch of samples, of which the `varying` relations have facts of their own. It is the last
+    """The program over a batch of samples, of which the `varying` relations have facts for each sample. It is the last
     pass over core rules."""
     varying_relations = frozenset(dependents(program, [name for name in varying if name in program.relations]))
     relations = {name: _widened(rel) if name in varying_relations else rel for name, rel in program.relations.items()}
@@ -64,18 +64,18 @@ class _Made:
     """relations  those of the batch; copies  clauses that give static relations the sample"""
 
     relations: dict[str, r.Relation]
-    own: frozenset[str]
+    dependent: frozenset[str]
     copies: list[r.Clause]
 
     def clause(self, rule: r.Clause) -> r.Clause:
-        if rule.relation not in self.own:
+        if rule.relation not in self.dependent:
             return rule
         atoms = (r.Atom, r.Negated)
-        depends = any(isinstance(literal, atoms) and literal.relation in self.own for literal in rule.body)
-        binds = any(isinstance(literal, r.Atom) and literal.relation in self.own for literal in rule.body)
+        depends = any(isinstance(literal, atoms) and literal.relation in self.dependent for literal in rule.body)
+        binds = any(isinstance(literal, r.Atom) and literal.relation in self.dependent for literal in rule.body)
         body: list[r.Literal] = []
         for literal in rule.body:
-            if isinstance(literal, atoms) and literal.relation in self.own:
+            if isinstance(literal, atoms) and literal.relation in self.dependent:
                 literal = replace(literal, terms=(_SAMPLE, *literal.terms))
             elif isinstance(literal, r.RuleProbability) and depends:
                 # Heads of one instance share its coin, and then all of them depend on the sample.
@@ -86,7 +86,7 @@ class _Made:
         return replace(rule, terms=(_SAMPLE, *rule.terms), body=tuple(body))
 
     def aggregate(self, rule: r.AggregateRule) -> r.AggregateRule:
-        if rule.relation not in self.own:
+        if rule.relation not in self.dependent:
             return rule
         groups = rule.groups
         if groups is not None:
@@ -100,7 +100,7 @@ class _Made:
 
     def of_samples(self, name: str) -> str:
         """The relation with the sample as its first column; a copy of one that is the same for all samples."""
-        if name in self.own:
+        if name in self.dependent:
             return name
         copy = f"{name}#samples" if name.startswith("#") else f"#{name}#samples"
         if copy not in self.relations:

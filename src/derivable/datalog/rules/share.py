@@ -2,7 +2,7 @@
 
 Desugaring makes a relation for each `not`, `exists`, `forall` and aggregate that is written. Two are the same if their
 rules are, but for the names of variables; then they have the same tuples with the same tags, and are computed once.
-Rules with probabilities are kept apart: each has coins of its own.
+Rules with probabilities stay apart: each has other coins.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def share(program: r.Rules) -> r.Rules:
         shared = {name: rules for name, rules in shared.items() if name not in new}
     if not same:
         return program
-    # What stands for a relation may itself have been found equal to another one later.
+    # A relation that stands for others may itself be equal to a later one.
     for name in same:
         while same[name] in same:
             same[name] = same[same[name]]
@@ -51,7 +51,8 @@ def share(program: r.Rules) -> r.Rules:
 
 
 def _canonical(rule: r.Rule, same: dict[str, str]) -> Any:
-    """The rule without its own name, those of its variables, and those of relations that are known to be others."""
+    """The rule without the name of its head, those of its variables, and those of relations that are known to be
+    others."""
     rule = _renamed(rule, same)
     if not isinstance(rule, r.Clause):
         return replace(rule, relation="")
@@ -74,7 +75,7 @@ def _renamed(rule: r.Rule, same: dict[str, str]) -> r.Rule:
 
 
 def renamed(clause: r.Clause, names: Mapping[str, str]) -> r.Clause:
-    """The clause that reads other relations in the place of some."""
+    """The clause that reads other relations instead of some."""
     body = tuple(
         replace(a, relation=names[a.relation]) if isinstance(a, (r.Atom, r.Negated)) and a.relation in names else a
         for a in clause.body

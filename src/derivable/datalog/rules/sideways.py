@@ -97,16 +97,16 @@ class _Passing:
                 self.take(ready_literal[0])
             elif others:
                 # The one with the most constants; the first of equals.
-                self.take(max(others, key=lambda place: sum(isinstance(t, r.Const) for t in place[1].terms))[0])
+                self.take(max(others, key=lambda candidate: sum(isinstance(t, r.Const) for t in candidate[1].terms))[0])
             elif (ready_literal := ordering.next_late()) is not None:
                 self.take(ready_literal[0])
             elif wanted:
                 whole = next((a for _, a in wanted if a.relation in self.flexible), None)
                 if whole is not None:
                     return Unbound(whole, self.columns(whole))
-                place, atom = wanted[0]
+                number, atom = wanted[0]
                 self.calls.append(Unbound(atom, self.columns(atom)))
-                self.take(place, is_call=False)
+                self.take(number, is_call=False)
             else:
                 return self.calls
 
@@ -114,7 +114,7 @@ class _Passing:
         return isinstance(literal, r.Negated) and literal.relation in self.patterns
 
     def is_joined(self, atom: r.Atom) -> bool:
-        """Whether an atom is related to what is bound, or has no variable of its own."""
+        """Whether an atom is related to what is bound, or has no variables."""
         names = r.names(atom)
         return not names or not names.isdisjoint(self.ordering.bound)
 
@@ -127,24 +127,24 @@ class _Passing:
             if (isinstance(term := terms[c], r.Var) and term.name in bound) or isinstance(term, r.Const)
         )
 
-    def take(self, place: int, is_call: bool = True) -> None:
+    def take(self, number: int, is_call: bool = True) -> None:
         """Evaluate a literal next, which demands something if its relation is demanded. An equation that is solved is
         evaluated too: what comes next may be demanded for the variable that it binds."""
-        place = max(place, ~place)
-        literal = self.ordering.remaining[place]
+        number = max(number, ~number)
+        literal = self.ordering.remaining[number]
         if is_call and isinstance(literal, (r.Atom, r.Negated)) and literal.relation in self.patterns:
             names = {name for c in self.patterns[literal.relation] for name in r.names(literal.terms[c])}
             self.calls.append(Call(literal, _pruned(self.before, names, self.patterns)))
-        self.ordering.take(place, literal)
+        self.ordering.take(number, literal)
         self.before.append(literal)
 
 
 def evaluable(literals: Sequence[r.Literal]) -> tuple[list[r.Literal], set[str]]:
     """The literals that can be evaluated if all atoms can, in their order, and the variables that they bind."""
     ordering = Ordering(literals)
-    for place, literal in enumerate(literals):
+    for number, literal in enumerate(literals):
         if isinstance(literal, r.Atom):
-            ordering.take(place, literal)
+            ordering.take(number, literal)
     while (ready_literal := ordering.next_cheap() or ordering.next_generator() or ordering.next_late()) is not None:
         ordering.take(*ready_literal)
     return [literal for i, literal in enumerate(literals) if i not in ordering.remaining], ordering.bound

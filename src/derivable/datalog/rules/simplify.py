@@ -5,7 +5,7 @@ becomes
     p(1, (y + 6)) :- e(1, y), (y < 10)
 
 A clause with a condition that never holds is left out. Each derivation of a tuple stays one derivation with the same
-tags, so tags are the same in every provenance, also where plus is not idempotent: equal atoms and equal rules are kept.
+tags, so tags are the same in every provenance, also where plus is not idempotent: equal atoms and equal rules stay.
 What has no value, such as `1 / 0`, or leaves its type is not folded, nor are foreign functions: they belong to the run,
 which warns of such.
 """

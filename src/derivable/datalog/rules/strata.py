@@ -87,23 +87,23 @@ class Cycles:
     """The dependency graph of rules, and its strongly connected components.
 
     edges  relation -> the relations that it depends on, with the kind of `dependencies`, "lattice" where it needs what
-           a lattice has found at last
+           the lattice has at the end
     parts  the components, dependencies first
-    place  relation -> the number of its component
+    component_of relation -> the number of its component
     """
 
     edges: Mapping[str, Mapping[str, str | None]]
     parts: list[set[str]]
-    place: Mapping[str, int]
+    component_of: Mapping[str, int]
 
     @property
     def broken(self) -> set[int]:
         """The components that a negation or an aggregate is inside of."""
         return {
-            self.place[head]
+            self.component_of[head]
             for head, targets in self.edges.items()
             for target, kind in targets.items()
-            if kind and self.place[head] == self.place[target]
+            if kind and self.component_of[head] == self.component_of[target]
         }
 
 
@@ -114,12 +114,12 @@ def cycles(relations: Mapping[str, r.Relation], rules: Sequence[r.Rule]) -> Cycl
         for target, kind in dependencies(rule):
             edges[rule.relation][target] = edges[rule.relation].get(target) or kind
     parts = _components(edges)
-    place = {name: i for i, part in enumerate(parts) for name in part}
+    component_of = {name: i for i, part in enumerate(parts) for name in part}
     for rule, atom in _lattice_atoms(relations, rules):
-        # Who is not in its recursion reads what a lattice has found at last.
-        if place[rule.relation] != place[atom.relation] or misuse(rule, atom, relations):
+        # A rule outside of the recursion reads what the lattice has at the end.
+        if component_of[rule.relation] != component_of[atom.relation] or misuse(rule, atom, relations):
             edges[rule.relation][atom.relation] = edges[rule.relation][atom.relation] or "lattice"
-    return Cycles(edges, parts, place)
+    return Cycles(edges, parts, component_of)
 
 
 def _lattice_atoms(relations: Mapping[str, r.Relation], rules: Iterable[r.Rule]) -> Iterator[tuple[r.Clause, r.Atom]]:
@@ -142,7 +142,7 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
           that each round may find the tuple; what it does not need comes last
     """
     cyclic = cycles(program.relations, program.rules)
-    edges, parts, position = cyclic.edges, cyclic.parts, cyclic.place
+    edges, parts, position = cyclic.edges, cyclic.parts, cyclic.component_of
     from derivable.datalog.rules.timed import timed
 
     by_time: dict[str, Timed] = {}
@@ -191,12 +191,12 @@ def _toward(
     for name, targets in edges.items():
         for target, kind in targets.items():
             readers.setdefault(target, []).append((name, kind))
-    place = next(i for i, part in enumerate(parts) if goal in part)
-    united, before, rest = set(parts[place]), [], parts[place + 1 :]
+    index = next(i for i, part in enumerate(parts) if goal in part)
+    united, before, rest = set(parts[index]), [], parts[index + 1 :]
     if not united <= derived:
         return parts
     apart: set[str] = set()
-    for part in reversed(parts[:place]):
+    for part in reversed(parts[:index]):
         uses = [(name, kind) for target in part for name, kind in readers.get(target, ()) if name not in part]
         kinds = [kind for name, kind in uses if name in united]
         is_needed = bool(kinds) or any(name in apart for name, _ in uses)
@@ -219,8 +219,8 @@ def _components(edges: Mapping[str, Mapping[str, str | None]]) -> list[set[str]]
     offsets, targets = from_edges(len(names), [pair[0] for pair in pairs], [pair[1] for pair in pairs])
     component, count = strongly_connected_components(offsets, targets)
     members: list[set[str]] = [set() for _ in range(count)]
-    for name, place in zip(names, component.tolist()):
-        members[count - 1 - place].add(name)
+    for name, number in zip(names, component.tolist()):
+        members[count - 1 - number].add(name)
     return members
 
 
@@ -292,7 +292,7 @@ def strata_text(strata: Strata) -> str:
 
 
 def check_strata(strata: Strata) -> None:
-    """The validator: every dependency is on an earlier stratum, or positive within its own recursive one."""
+    """The validator: every dependency is on an earlier stratum, or positive within one recursive stratum."""
     position = {name: i for i, stratum in enumerate(strata.strata) for name in stratum.relations}
     if set(position) != set(strata.program.relations):
         raise LayoutError("strata and program have different relations")

@@ -302,13 +302,13 @@ def _late(
                 some.append(r.Atom(TIMES, (one.terms[columns[one.relation]],), one.span))
             elif _may_say_times(one, columns):
                 some.append(one)
-        kept, bound = evaluable(some)
+        literals_of_times, bound = evaluable(some)
         if not r.names(head) | r.names(body) <= bound:
             return None
         operator = ">=" if reading.lag(columns) else "!="
         is_late = r.Filter(r.Apply(operator, (body, head), BOOL, literal.span), literal.span)
         number = r.Const(len(literals), INDEX)
-        made.append(r.Clause(LATE, (number, head, body), (*kept, is_late), literal.span))
+        made.append(r.Clause(LATE, (number, head, body), (*literals_of_times, is_late), literal.span))
         literals.append(literal)
     return made, tuple(literals)
 

@@ -179,7 +179,7 @@ def scalar_type(t: ValueType) -> Dtype:
     return check_dtype({"bool": "bool", "char": "uint32"}.get(t.family, "int64"))
 
 
-# The operators of numbers and characters; / of integers and `neg` of integers have names of their own below.
+# The operators of numbers and characters; / of integers and `neg` of integers have other names below.
 _OPERATIONS = {
     "+": "saturating_add",
     "-": "saturating_subtract",
@@ -338,7 +338,7 @@ def _of_type(target: ValueType, symbols: SymbolTable, terms: np.ndarray) -> tupl
     return terms, symbols.terms.is_of(target, terms)
 
 
-# Python's own `int` and `float` also take white space, underscores and digits of other scripts.
+# Python's `int` and `float` also take white space, underscores and digits of other scripts.
 _INTEGER = re.compile("[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:inf(?:inity)?|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)", re.IGNORECASE)
 

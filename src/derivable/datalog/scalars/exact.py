@@ -1,4 +1,4 @@
-"""Integer operators as if their types had no limits, for what says that a value leaves its own."""
+"""Integer operators as if their types had no limits, for deciding whether a value leaves its type."""
 
 from __future__ import annotations
 

@@ -57,19 +57,19 @@ def children(node: Node) -> list[Any]:
 
 def walk(node: Node | None) -> list[Any]:
     """A node and all nodes below it, from the first; nothing of None, which is a wildcard."""
-    found: list[Any] = []
+    nodes: list[Any] = []
     stack: list[Any] = [node]
     while stack:
         top = stack.pop()
         if isinstance(top, Node):
-            found.append(top)
+            nodes.append(top)
             for name in top.last_first:
                 value = getattr(top, name)
                 if isinstance(value, tuple):
                     stack += value[::-1]
                 else:
                     stack.append(value)
-    return found
+    return nodes
 
 
 def mapped(node: Tree, change: Callable[[Any], Any]) -> Tree:

@@ -96,7 +96,7 @@ class UnionFind(Shortcut):
     @classmethod
     def always_pays(cls, ram: m.Ram, number: int) -> bool:
         rules = _rules_of(ram, number) if ram.strata[number].loop else None
-        return rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.given)
+        return rules is not None and rules.is_transitive and bool(rules.is_symmetric or rules.meeting)
 
     @classmethod
     def starts_over(cls, run: Run, number: int) -> str | None:
@@ -203,8 +203,8 @@ class _Graph:
     def classes(self, rules: Equivalence) -> Classes | None:
         base, *steps = self.pairs
         if rules.is_transitive:
-            given = [self.has_all(base[1 - c], base[c]) for c in rules.given]
-            is_whole, joined = rules.is_symmetric or any(given) or self.is_symmetric(*base), base
+            has_all = [self.has_all(base[1 - c], base[c]) for c in rules.meeting]
+            is_whole, joined = rules.is_symmetric or any(has_all) or self.is_symmetric(*base), base
         else:
             ((*joined,),) = steps
             starts = np.concatenate([base[c] for c in sorted(rules.extended)])

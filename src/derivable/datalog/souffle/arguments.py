@@ -23,7 +23,7 @@ _UNARY = 10
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 KEYWORDS = frozenset({*_INFIX, *AGGREGATES, *FUNCTORS, "bnot", "lnot", "match", "contains", "as", "nil", "true"})
 KEYWORDS |= {"false", "autoinc", "_", "choice-domain"}
-# Nested parentheses and unary signs beyond this are refused, before Python's own limit is met.
+# Nested parentheses and unary signs beyond this are refused, before Python's limit is met.
 _DEPTH = 150
 
 
@@ -78,7 +78,7 @@ class Arguments(Reader):
 
     def enclosed(self) -> n.Formula:
         """`(p(x); q(x))` or `(x + 1) < y`."""
-        place, depth = self.place, self.depth
+        position, depth = self.position, self.depth
         self.take()
         try:
             formula = self.formula()
@@ -86,15 +86,15 @@ class Arguments(Reader):
             if not self.is_infix() and self.token.text not in _COMPARISONS:
                 return formula
         except ParseError as error:
-            reached = self.place
-            self.place, self.depth = place, depth
+            reached = self.position
+            self.position, self.depth = position, depth
             try:
                 return self.constraint()
             except ParseError:
-                if self.place > reached:
+                if self.position > reached:
                     raise
             raise error from None
-        self.place = place
+        self.position = position
         return self.constraint()
 
     def atom(self) -> n.Atom:
@@ -250,7 +250,7 @@ class Arguments(Reader):
         if not self.is_sign("(", 1) or self.token.text not in FUNCTORS:
             return False
         depth = 0
-        for offset in range(1, len(self.tokens) - self.place):
+        for offset in range(1, len(self.tokens) - self.position):
             if self.is_sign("(", offset) or self.is_sign("[", offset):
                 depth += 1
             elif self.is_sign(")", offset) or self.is_sign("]", offset):

@@ -1,4 +1,4 @@
-"""One clause at a time: disjunctions are taken apart, what has a value of its own (aggregates, ranges, counters) gets a
+"""One clause at a time: disjunctions are taken apart, each aggregate, range and counter gets a
 variable, and every variable is seen to be bound."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Clause:
     ):
         self.types, self.names, self.outer = types, names, outer
         # Of an aggregate: the relation that says what the variables from around are, and which columns it has.
-        self.given: tuple[str, tuple[str, ...]] | None = None
+        self.outer_atom: tuple[str, tuple[str, ...]] | None = None
         heads = list(heads)
         around = set(variables_outside([*heads, *literals])) | outer
         self.extra: list[Bound] = []
@@ -128,7 +128,7 @@ class Clause:
         return variable
 
     def with_own_names(self, node: n.Aggregate, around: set[str]) -> n.Aggregate:
-        """An aggregate whose own variables have names that nothing else has. Those of its target are its own."""
+        """An aggregate whose local variables have names that nothing else has. Those of its target are local."""
         target = () if node.target is None else variables_outside([node.target])
         fresh_names = {
             name: self.names.fresh(name) for name in _own_variables(node) if name not in around or name in target
@@ -152,10 +152,10 @@ class Clause:
             for literal in waiting:
                 (ready if self.binds(literal) else rest).append(literal)
             if not ready:
-                place = next((i for i, one in enumerate(waiting) if self.has_witnesses(one)), None)
-                if place is None:
+                index = next((i for i, one in enumerate(waiting) if self.has_witnesses(one)), None)
+                if index is None:
                     break
-                waiting[place : place + 1] = self.with_witnesses(waiting[place])
+                waiting[index : index + 1] = self.with_witnesses(waiting[index])
                 continue
             done += ready
             waiting = rest

@@ -1,6 +1,6 @@
-"""Components are flattened: what an instance declares has the name of the instance before its own, `g.edge`.
+"""Components are flattened: what an instance declares has the name of the instance before its name, `g.edge`.
 
-A name in a component is that of its own declarations and those of its bases, else of the instance around it, and so on
+A name in a component is that of its declarations and those of its bases, else of the instance around it, and so on
 to the program's. Parameters stand for types, or for components.
 """
 
@@ -124,8 +124,8 @@ class _Flattening:
                 scope.relations.add(name)
             case n.SubType(name=name) | n.RecordType(name=name) | n.SumType(name=name):
                 scope.types.add(name)
-            case n.Component(type=own):
-                scope.components[own.name] = item, binding
+            case n.Component(type=component_type):
+                scope.components[component_type.name] = item, binding
 
     def instance(self, item: n.Instance, scope: Scope, binding: Mapping[str, str]) -> list[n.Node]:
         if item.name in scope.instances:

@@ -36,7 +36,7 @@ _WHOLE = {"band", "bor", "bxor", "bnot", "land", "lor", "lxor", "lnot", "bshl", 
 
 
 class Expressions:
-    """The expressions of one program; `functors` are the names of the functions that its own functors call.
+    """The expressions of one program; `functors` are the names of the functions that its functors call.
 
     bits  of a word: 32 or 64
     """

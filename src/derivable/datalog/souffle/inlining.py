@@ -128,7 +128,7 @@ class _Inlining:
         return n.And(tuple(literals), span=atom.span) if literals else n.Truth(True, span=atom.span)
 
     def check_negated(self, operand: n.Formula) -> None:
-        """Refuse the negation of a relation whose rule has variables of its own: what it negates is that they exist."""
+        """Refuse the negation of a relation whose rule has local variables: what it negates is that they exist."""
         for part in walk(operand):
             if isinstance(part, n.Atom) and part.name in self.rules:
                 for rule in self.rules[part.name]:

@@ -1,4 +1,4 @@
-"""The tokens of Soufflé's files, each with its place."""
+"""The tokens of Soufflé's files, each with its span."""
 
 from __future__ import annotations
 

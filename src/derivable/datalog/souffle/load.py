@@ -29,7 +29,7 @@ from derivable.datalog.values.values import ENTITY
 class Loaded:
     """What a text says: the program, and what it reads and writes.
 
-    given       relation -> the one that takes its facts, of those that do not keep all rows
+    facts_of     relation -> the one that takes its facts, of those that do not keep all rows
     statements  where the items of the text stand, in components too
     """
 
@@ -37,7 +37,7 @@ class Loaded:
     types: Types
     directives: tuple[n.Directive, ...]
     bits: int
-    given: Mapping[str, str]
+    facts_of: Mapping[str, str]
     statements: tuple[n.Span, ...] = ()
 
     def type_name(self, name: str, span: n.Span) -> str:
@@ -56,9 +56,9 @@ def load(
 ) -> Loaded:
     """The program of a text.
 
-    is_text  whether it is to be written rather than run, so that functors have their own names
+    is_text  whether it is to be written rather than run, so that functors have the names of the text
 
-    Raises ParseError, BindingError, TypeMismatchError and UnsupportedError with places.
+    Raises ParseError, BindingError, TypeMismatchError and UnsupportedError with spans.
     """
     if bits not in WORDS:
         raise DomainError(f"a word has 32 or 64 bits, not {bits!r}", hint="word=32, or word=64")
@@ -78,9 +78,9 @@ def load(
     known |= {name: functor.title for name, functor in of_python.items()}
     shown = [d.relation for d in directives if d.kind in ("output", "printsize")]
     translation = Translation(items, types, bits, known)
-    given = {name: selection.given for name, selection in translation.selections.items() if not selection.is_whole}
+    facts_of = {name: selection.facts for name, selection in translation.selections.items() if not selection.is_whole}
     syntax = replace(translation.run(shown), functions=tuple(of_python.values()))
-    return Loaded(syntax, types, directives, bits, given, tuple(_statements(parsed)))
+    return Loaded(syntax, types, directives, bits, facts_of, tuple(_statements(parsed)))
 
 
 def _statements(items: Iterable[n.Node]) -> Iterator[n.Span]:
@@ -107,7 +107,7 @@ _functors: weakref.WeakValueDictionary[tuple[str, str, int], _Functor] = weakref
 
 
 def _python_functors(types: Types, functors: Mapping[str, Callable[..., Any]], bits: int) -> dict[str, _Functor]:
-    """Name of a functor -> the function of Python's that it calls, of those that are given."""
+    """Name of a functor -> the function of Python's that it calls, of those in `functors`."""
     for name in functors:
         if name not in types.functors:
             known = ", ".join(types.functors) or "none"

@@ -16,7 +16,7 @@ _NO_NAMES = KEYWORDS - {"_"}
 
 
 def parse(tokens: list[Token], file: SourceText) -> list[n.Node]:
-    """The items of a program. Raises ParseError, with place and likely fix, at the first that is wrong."""
+    """The items of a program. Raises ParseError, with span and likely fix, at the first that is wrong."""
     parser = Parser(tokens, file)
     try:
         return parser.items(None)

@@ -1,7 +1,7 @@
-"""The C preprocessor, as far as Soufflé's programs use it, over tokens: what a macro becomes has the place of its use.
+"""The C preprocessor, as far as Soufflé's programs use it, over tokens: what a macro becomes has the span of its use.
 
 `#include`, `#define` (with and without parameters, `#` and `##`), `#undef`, `#ifdef`, `#ifndef`, `#if`, `#elif`,
-`#else`, `#endif`, `#error`, `#pragma once`; and Soufflé's own `.include` and `.once`.
+`#else`, `#endif`, `#error`, `#pragma once`; and Soufflé's `.include` and `.once`.
 """
 
 from __future__ import annotations
@@ -53,33 +53,33 @@ class Preprocessor:
         tokens, result, plain = tokens_of(file, fewest_facts=policy().call_rows), [], []
         # For each open `#if`: whether its lines count, whether one of its parts did, and where it stands.
         open_ifs: list[tuple[bool, bool, Token]] = []
-        place = 0
+        position = 0
 
         def flush() -> None:
             result.extend(self.expanded(plain, file))
             plain.clear()
 
-        while place < len(tokens):
-            token = tokens[place]
+        while position < len(tokens):
+            token = tokens[position]
             counts = all(state for state, _, _ in open_ifs)
             if token.kind == "line" and token.begins_line:
-                end = _end_of_line(tokens, place, file)
+                end = _end_of_line(tokens, position, file)
                 flush()
-                included = self.directive(tokens[place + 1 : end], token, file, open_ifs, counts, depth)
-                place = end
+                included = self.directive(tokens[position + 1 : end], token, file, open_ifs, counts, depth)
+                position = end
                 if included is None:
                     return result
                 result += included
                 continue
-            place += 1
+            position += 1
             if not counts:
                 continue
             if token.kind == "directive" and token.text == ".include":
                 flush()
-                if place == len(tokens) or tokens[place].kind != "text":
+                if position == len(tokens) or tokens[position].kind != "text":
                     raise file.error("`.include` needs a file", token.span, 'write `.include "other.dl"`')
-                result += self.include(text_of(tokens[place], file), tokens[place], file, depth)
-                place += 1
+                result += self.include(text_of(tokens[position], file), tokens[position], file, depth)
+                position += 1
             elif token.kind == "directive" and token.text == ".once":
                 if not self.is_first(file):
                     return result
@@ -198,10 +198,10 @@ class Preprocessor:
     ) -> list[Token]:
         """The tokens with macros replaced, whose results stand where they are used."""
         result: list[Token] = []
-        place = 0
-        while place < len(tokens):
-            token = tokens[place]
-            place += 1
+        position = 0
+        while position < len(tokens):
+            token = tokens[position]
+            position += 1
             macro = self.macros.get(token.text) if token.kind == "name" and token.text not in hidden else None
             if macro is None:
                 result.append(_builtin(token if at is None else replace(token, span=at), file))
@@ -210,14 +210,14 @@ class Preprocessor:
             if macro.parameters is None:
                 body = list(macro.body)
             else:
-                if place == len(tokens) or tokens[place].text != "(":
+                if position == len(tokens) or tokens[position].text != "(":
                     result.append(token if at is None else replace(token, span=at))
                     continue
-                arguments, place = _arguments(tokens, place, token, file)
+                arguments, position = _arguments(tokens, position, token, file)
                 if len(arguments) != len(macro.parameters) and not (not macro.parameters and arguments == [[]]):
-                    wanted, given = len(macro.parameters), len(arguments)
+                    wanted, passed = len(macro.parameters), len(arguments)
                     plural = "" if wanted == 1 else "s"
-                    message = f"the macro `{token.text}` takes {wanted} argument{plural}, {given} given"
+                    message = f"the macro `{token.text}` takes {wanted} argument{plural}, {passed} given"
                     raise file.error(message, span)
                 body = self._filled(macro, arguments, file, hidden, span)
             made = self.expanded(_pasted(body), file, hidden | {token.text}, span)
@@ -231,20 +231,20 @@ class Preprocessor:
         self, macro: Macro, arguments: list[list[Token]], file: SourceText, hidden: frozenset[str], span: Span
     ) -> list[Token]:
         """The body of a macro with its arguments."""
-        given = dict(zip(macro.parameters or (), arguments))
+        texts_of = dict(zip(macro.parameters or (), arguments))
         body: list[Token] = []
         for i, token in enumerate(macro.body):
             before = macro.body[i - 1].text if i else ""
             after = macro.body[i + 1].text if i + 1 < len(macro.body) else ""
-            if token.text not in given or token.kind != "name":
+            if token.text not in texts_of or token.kind != "name":
                 body.append(token)
             elif before == "#" and (i < 2 or macro.body[i - 2].text != "#"):
-                text = " ".join(part.text for part in given[token.text]).replace("\\", "\\\\").replace('"', '\\"')
+                text = " ".join(part.text for part in texts_of[token.text]).replace("\\", "\\\\").replace('"', '\\"')
                 body[-1] = Token("text", f'"{text}"', span)
             elif "#" in (before, after):
-                body += given[token.text]
+                body += texts_of[token.text]
             else:
-                body += self.expanded(given[token.text], file, hidden, span)
+                body += self.expanded(texts_of[token.text], file, hidden, span)
         return body
 
     # Conditions
@@ -252,17 +252,17 @@ class Preprocessor:
     def condition(self, line: list[Token], mark: Token, file: SourceText) -> bool:
         """Whether the expression of `#if` is not zero."""
         tokens: list[Token] = []
-        place = 0
-        while place < len(line):
-            token = line[place]
-            place += 1
+        position = 0
+        while position < len(line):
+            token = line[position]
+            position += 1
             if token.text != "defined":
                 tokens.append(token)
                 continue
-            is_enclosed = place < len(line) and line[place].text == "("
-            name = line[place + is_enclosed] if place + is_enclosed < len(line) else token
+            is_enclosed = position < len(line) and line[position].text == "("
+            name = line[position + is_enclosed] if position + is_enclosed < len(line) else token
             tokens.append(replace(token, kind="number", text=str(int(name.text in self.macros))))
-            place += 3 if is_enclosed else 1
+            position += 3 if is_enclosed else 1
         return _Condition(self.expanded(tokens, file), mark, file).value() != 0
 
 
@@ -283,11 +283,11 @@ class _Condition:
     def __init__(self, tokens: list[Token], mark: Token, file: SourceText):
         self.texts = [token.text for token in tokens]
         self.kinds = [token.kind for token in tokens]
-        self.place, self.mark, self.file = 0, mark, file
+        self.position, self.mark, self.file = 0, mark, file
 
     def value(self) -> int:
         result = self.level(0)
-        if self.place < len(self.texts):
+        if self.position < len(self.texts):
             raise self.error()
         return result
 
@@ -295,9 +295,9 @@ class _Condition:
         return self.file.error("this condition is no expression of integers", self.mark.span, "such as `#if N > 2`")
 
     def takes(self, *texts: str) -> bool:
-        end = self.place + len(texts)
-        if tuple(self.texts[self.place : end]) == texts:
-            self.place = end
+        end = self.position + len(texts)
+        if tuple(self.texts[self.position : end]) == texts:
+            self.position = end
             return True
         return False
 
@@ -322,10 +322,10 @@ class _Condition:
             if not self.takes(")"):
                 raise self.error()
             return value
-        if self.place == len(self.texts):
+        if self.position == len(self.texts):
             raise self.error()
-        kind, text = self.kinds[self.place], self.texts[self.place]
-        self.place += 1
+        kind, text = self.kinds[self.position], self.texts[self.position]
+        self.position += 1
         if kind == "number":
             return number_of(text)
         if kind == "name":
@@ -333,10 +333,10 @@ class _Condition:
         raise self.error()
 
 
-def _end_of_line(tokens: list[Token], place: int, file: SourceText) -> int:
+def _end_of_line(tokens: list[Token], position: int, file: SourceText) -> int:
     """The position behind the line that begins here; a line that ends with `\\` goes on."""
-    line = tokens[place].span.line
-    end = place + 1
+    line = tokens[position].span.line
+    end = position + 1
     while end < len(tokens):
         here = tokens[end].span.line
         while line < here and file.lines[line - 1].rstrip("\r").endswith("\\"):
@@ -347,11 +347,11 @@ def _end_of_line(tokens: list[Token], place: int, file: SourceText) -> int:
     return end
 
 
-def _arguments(tokens: list[Token], place: int, name: Token, file: SourceText) -> tuple[list[list[Token]], int]:
+def _arguments(tokens: list[Token], position: int, name: Token, file: SourceText) -> tuple[list[list[Token]], int]:
     """The arguments of the macro call whose `(` is at a position, and the position behind its `)`."""
     arguments: list[list[Token]] = [[]]
     depth = 0
-    for i in range(place, len(tokens)):
+    for i in range(position, len(tokens)):
         text = tokens[i].text if tokens[i].kind == "sign" else ""
         if text == "(":
             depth += 1
@@ -371,16 +371,16 @@ def _arguments(tokens: list[Token], place: int, name: Token, file: SourceText) -
 def _pasted(body: list[Token]) -> list[Token]:
     """A body in which `a ## b` is one token."""
     tokens: list[Token] = []
-    place = 0
-    while place < len(body):
-        token = body[place]
-        if token.kind == "line" and place + 2 < len(body) and body[place + 1].kind == "line" and tokens:
-            joined = tokens.pop().text + body[place + 2].text
+    position = 0
+    while position < len(body):
+        token = body[position]
+        if token.kind == "line" and position + 2 < len(body) and body[position + 1].kind == "line" and tokens:
+            joined = tokens.pop().text + body[position + 2].text
             tokens += tokens_of(SourceText(joined, "<macro>", True))
-            place += 3
+            position += 3
             continue
         tokens.append(token)
-        place += 1
+        position += 1
     return tokens
 
 

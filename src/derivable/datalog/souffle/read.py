@@ -41,9 +41,9 @@ class Options:
         self.relation = directive.relation
         self.declared = loaded.types.relations[directive.relation]
         self.types = loaded.types.columns(directive.relation, directive.span)
-        self.given = dict(directive.parameters)
+        self.parameters = dict(directive.parameters)
         known = (*_OPTIONS[directive.kind], *_IGNORED)
-        for name in self.given:
+        for name in self.parameters:
             if name not in known:
                 raise self.error(
                     f"unknown option `{name}` of `.{directive.kind}`", f"known are {', '.join(known[:10])}"
@@ -54,13 +54,13 @@ class Options:
                 f"`.{directive.kind}` has no IO={self.io}", f"known are {', '.join(_KINDS[directive.kind])}"
             )
         self.is_rfc = self.get("rfc4180") == "true"
-        self.delimiter = self.given.get("delimiter") or ("," if self.is_rfc else "\t")
+        self.delimiter = self.parameters.get("delimiter") or ("," if self.is_rfc else "\t")
         self.has_header = self.get("headers") == "true"
         if self.is_rfc and '"' in self.delimiter:
             raise self.error("the delimiter has a quote, and rfc4180 quotes with it")
 
     def get(self, name: str) -> str:
-        return self.given.get(name, "")
+        return self.parameters.get(name, "")
 
     def error(self, message: str, hint: str | None = None) -> DomainError:
         syntax = self.loaded.syntax
@@ -133,15 +133,15 @@ class _Lines:
         self.places = self.columns()
 
     def columns(self) -> list[int]:
-        """The place in a line of each column of the relation."""
-        given = self.options.get("columns")
-        if not given:
+        """The number in a line of each column of the relation."""
+        written = self.options.get("columns")
+        if not written:
             return list(range(len(self.types)))
-        places = [int(part) for part in given.split(":") if part.strip().isdigit()]
-        if len(set(places)) != len(self.types) or len(places) != len(given.split(":")):
+        places = [int(part) for part in written.split(":") if part.strip().isdigit()]
+        if len(set(places)) != len(self.types) or len(places) != len(written.split(":")):
             count = len(self.types)
             hint = f'such as columns="{":".join(map(str, range(count)))}"'
-            raise self.options.error(f"the columns {given!r} are not {count} places from 0", hint)
+            raise self.options.error(f"the columns {written!r} are not {count} places from 0", hint)
         return places
 
     def facts(self) -> Any:
@@ -189,7 +189,7 @@ class _Lines:
         for t in ("number", "unsigned", "float"):
             prefix = {"number": "int", "unsigned": "uint", "float": "float"}[t]
             kinds[t] = getattr(arrow, f"{prefix}{self.values.bits}")()
-        wanted = [names[place] for place in self.places]
+        wanted = [names[number] for number in self.places]
         try:
             return csv.read_csv(
                 arrow.BufferReader(memoryview(data)[start:]),
@@ -211,7 +211,7 @@ class _Lines:
             return None
 
     def by_line(self) -> list[tuple]:
-        """The facts line by line, whose errors have their place."""
+        """The facts line by line, whose errors have their position."""
         text = utf8_text(self.data, self.source)
         rows: list[tuple] = []
         for number, fields in enumerate(self.rows(text), 1):
@@ -222,12 +222,12 @@ class _Lines:
                 message = f"{len(fields)} column{plural}; `{self.options.relation}` needs {max(self.places) + 1}"
                 raise self.error(message, text, number, "")
             row = []
-            for place, t in zip(self.places, self.types):
+            for field, t in zip(self.places, self.types):
                 try:
-                    row.append(self.values.value(fields[place], t))
+                    row.append(self.values.value(fields[field], t))
                 except NoValueError as error:
-                    message = f"column {place + 1} of `{self.options.relation}`: {error}"
-                    raise self.error(message, text, number, fields[place]) from None
+                    message = f"column {field + 1} of `{self.options.relation}`: {error}"
+                    raise self.error(message, text, number, fields[field]) from None
             rows.append(tuple(row))
         return rows
 
@@ -250,40 +250,40 @@ class _Lines:
                 yield line.split(self.options.delimiter)
 
     def quoted(self, line: str, text: str, number: int) -> list[str]:
-        delimiter, texts, place = self.options.delimiter, [], 0
-        while place <= len(line):
-            if not line.startswith('"', place):
-                end = line.find(delimiter, place)
+        delimiter, texts, position = self.options.delimiter, [], 0
+        while position <= len(line):
+            if not line.startswith('"', position):
+                end = line.find(delimiter, position)
                 end = len(line) if end < 0 else end
-                texts.append(line[place:end])
-                place = end + len(delimiter)
+                texts.append(line[position:end])
+                position = end + len(delimiter)
                 continue
-            part, place = "", place + 1
+            part, position = "", position + 1
             while True:
-                end = line.find('"', place)
+                end = line.find('"', position)
                 if end < 0:
                     raise self.error("a quote does not end", text, number, "")
-                part += line[place:end]
-                place = end + 1
-                if not line.startswith('"', place):
+                part += line[position:end]
+                position = end + 1
+                if not line.startswith('"', position):
                     break
-                part, place = part + '"', place + 1
-            if place < len(line) and not line.startswith(delimiter, place):
-                raise self.error("a separator must follow the quoted field", text, number, line[place:])
+                part, position = part + '"', position + 1
+            if position < len(line) and not line.startswith(delimiter, position):
+                raise self.error("a separator must follow the quoted field", text, number, line[position:])
             texts.append(part)
-            place += len(delimiter)
+            position += len(delimiter)
         return texts
 
     def bracketed(self, line: str, text: str, number: int) -> list[str]:
         """Fields in which a record has the delimiter between its parts."""
-        delimiter, texts, place, start, depth = self.options.delimiter, [], 0, 0, 0
-        while place < len(line):
-            if not depth and line.startswith(delimiter, place):
-                texts.append(line[start:place])
-                place = start = place + len(delimiter)
+        delimiter, texts, position, start, depth = self.options.delimiter, [], 0, 0, 0
+        while position < len(line):
+            if not depth and line.startswith(delimiter, position):
+                texts.append(line[start:position])
+                position = start = position + len(delimiter)
                 continue
-            depth += (line[place] == "[") - (line[place] == "]")
-            place += 1
+            depth += (line[position] == "[") - (line[position] == "]")
+            position += 1
         if depth > 0:
             raise self.error("a bracket does not end", text, number, "")
         return [*texts, line[start:]]

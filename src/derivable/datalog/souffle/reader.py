@@ -14,17 +14,17 @@ Parsed = TypeVar("Parsed")
 
 class Reader:
     def __init__(self, tokens: list[Token], file: SourceText):
-        self.file, self.tokens, self.place = file, tokens, 0
+        self.file, self.tokens, self.position = file, tokens, 0
         last = tokens[-1].span if tokens else Span(1, 1)
         self.end = Token("end", "", last if tokens else Span(len(file.lines), len(file.lines[-1]) + 1))
 
     @property
     def token(self) -> Token:
-        return self.tokens[self.place] if self.place < len(self.tokens) else self.end
+        return self.tokens[self.position] if self.position < len(self.tokens) else self.end
 
     def at(self, offset: int) -> Token:
-        place = self.place + offset
-        return self.tokens[place] if 0 <= place < len(self.tokens) else self.end
+        index = self.position + offset
+        return self.tokens[index] if 0 <= index < len(self.tokens) else self.end
 
     def error(self, message: str, span: Span | None = None, hint: str | None = None) -> NoReturn:
         raise self.file.error(message, span or self.token.span, hint)
@@ -45,13 +45,13 @@ class Reader:
 
     def take(self) -> Token:
         token = self.token
-        self.place += 1
+        self.position += 1
         return token
 
     def takes(self, text: str) -> bool:
         """Whether a sign is here, which is then read."""
         if self.is_sign(text):
-            self.place += 1
+            self.position += 1
             return True
         return False
 
@@ -84,7 +84,7 @@ class Reader:
         first = last = self.name(what, reserved)
         parts = [first.text]
         while self.is_sign(".") and self.at(1).kind == "name" and not self.at(1).is_spaced and not self.token.is_spaced:
-            self.place += 1
+            self.position += 1
             last = self.take()
             parts.append(last.text)
         return ".".join(parts), self.through(first.span, last.span)
@@ -93,11 +93,11 @@ class Reader:
         return self.qualified("a type")[0]
 
     def since(self, first: Span) -> Span:
-        """From a place to the last token that was read."""
+        """From a span to the last token that was read."""
         return self.through(first, self.at(-1).span)
 
     def through(self, first: Span, last: Span) -> Span:
-        """From a place to the end of another one, as far as they are on one line of one text."""
+        """From a span to the end of another one, as far as they are on one line of one text."""
         if (first.line, first.origin) != (last.line, last.origin) or last.column < first.column:
             return first
         return replace(first, length=last.column + last.length - first.column)

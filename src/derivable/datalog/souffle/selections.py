@@ -5,7 +5,7 @@ has the first parent of each child that is derived: a column with a lattice whos
 
     shortest(x, a) <= shortest(x, b) :- b <= a.
 has the smallest value of each `x`: a column with the lattice `min`. Another subsumption is decided when all rows are
-there: those that no other one subsumes are kept.
+there: those that no other one subsumes stay.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from derivable.datalog.syntax import nodes as s
 
 @dataclass
 class Selection:
-    """How a relation is kept.
+    """Which rows of a relation stay.
 
-    given    the relation of the facts that a run gives it
+    facts    the relation of the facts that a run passes for it
     derived  the relation of what rules derive, of which the last column has a lattice if there is one; the relation
-             itself where that column is its last one
-    order    the places of the columns there, those that are packed last
-    lattice  of its last column; None where all rows are kept, and subsumed ones left out at the end
+             itself where that column is the last one
+    order    the positions of the columns there, those that are packed last
+    lattice  of its last column; None where all rows are stored, and subsumed ones left out at the end
     packed   the constructor of the term that the last column has, of so many columns; None if it is one column
     choice   the columns of each key, as the aggregate takes them, where rows are chosen when all are there
     is_read  whether rules read the derived relation itself
@@ -50,12 +50,12 @@ class Selection:
         return self.derived == self.relation.name
 
     @property
-    def given(self) -> str:
+    def facts(self) -> str:
         return self.derived if self.is_whole else f"{self.relation.name}'given"
 
     def atom(self, values: tuple[Any, ...], span: n.Span, is_made: bool) -> s.Atom:
         """The atom of the derived relation with the values of all columns; a packed term is made, or taken apart."""
-        parts = [values[place] for place in self.order]
+        parts = [values[column] for column in self.order]
         if self.packed is not None:
             constructor, width = self.packed
             rest = tuple(parts[-width:])
@@ -65,7 +65,7 @@ class Selection:
 
 
 def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
-    """Name -> how the relation is kept, of those that do not keep all."""
+    """Name -> which rows of the relation stay, of those that do not keep all."""
     by_name: dict[str, Selection] = {}
     for relation in types.relations.values():
         if relation.keys:
@@ -83,11 +83,11 @@ def selections(items: list[n.Node], types: Types) -> dict[str, Selection]:
             message = f"`{name}` has a choice-domain and a subsumption"
             raise types.error(UnsupportedError, message, rules[0].span)
         by_name[name] = _best(types.relations[name], rules, types)
-    for name, (place, lattice) in _extrema_in_heads(items, types).items():
+    for name, (column, lattice) in _extrema_in_heads(items, types).items():
         if name in by_name:
             message = f"`{name}` has a choice-domain or a subsumption, and `{lattice}` in a head"
             raise types.error(UnsupportedError, message, types.relations[name].span)
-        by_name[name] = _of_column(types.relations[name], place, lattice)
+        by_name[name] = _of_column(types.relations[name], column, lattice)
     return by_name
 
 
@@ -106,7 +106,7 @@ def _choice(relation: n.Relation, items: list[n.Node], types: Types) -> Selectio
         choice = ";".join(",".join(str(names.index(name)) for name in one) for one in relation.keys)
         return Selection(relation, f"#all {relation.name}", tuple(range(len(names))), choice=choice)
     keys = [names.index(name) for name in key]
-    rest = [place for place in range(len(names)) if place not in keys]
+    rest = [column for column in range(len(names)) if column not in keys]
     packed = (f"rest_of_{relation.name.replace('.', '_').replace('?', '_')}", len(rest)) if len(rest) > 1 else None
     return Selection(relation, f"#chosen {relation.name}", (*keys, *rest), FIRST if rest else None, packed)
 
@@ -116,14 +116,14 @@ def _best(relation: n.Relation, rules: list[n.Subsumption], types: Types) -> Sel
     extrema = [_extremum(rule) for rule in rules]
     places = set(extrema)
     if None not in places and len(places) == 1:
-        [(place, lattice)] = [one for one in places if one is not None]
-        return _of_column(relation, place, lattice)
+        [(column, lattice)] = [one for one in places if one is not None]
+        return _of_column(relation, column, lattice)
     return Selection(relation, f"#all {relation.name}", tuple(range(width)), subsumptions=rules)
 
 
-def _of_column(relation: n.Relation, place: int, lattice: str) -> Selection:
-    order = (*(c for c in range(len(relation.attributes)) if c != place), place)
-    is_last = place == len(order) - 1
+def _of_column(relation: n.Relation, column: int, lattice: str) -> Selection:
+    order = (*(c for c in range(len(relation.attributes)) if c != column), column)
+    is_last = column == len(order) - 1
     return Selection(relation, relation.name if is_last else f"#best {relation.name}", order, lattice, is_read=True)
 
 
@@ -137,10 +137,10 @@ def _extrema_in_heads(items: list[n.Node], types: Types) -> dict[str, tuple[int,
     columns: dict[str, tuple[int, str]] = {}
     for item in items:
         for head in item.heads if isinstance(item, n.Clause) else ():
-            for place, argument in enumerate(head.arguments):
+            for column, argument in enumerate(head.arguments):
                 if is_extremum(argument) and isinstance(argument, n.Functor):
                     types.columns(head.name, head.span)
-                    if columns.setdefault(head.name, (place, argument.name)) != (place, argument.name):
+                    if columns.setdefault(head.name, (column, argument.name)) != (column, argument.name):
                         message = f"`{head.name}` keeps the best value of two columns, or in two ways"
                         raise types.error(UnsupportedError, message, argument.span)
     return columns
@@ -153,19 +153,19 @@ def _extremum(rule: n.Subsumption) -> tuple[int, str] | None:
         return None
     if not all(isinstance(part, n.Variable) for part in (*less, *greater, body.left, body.right)):
         return None
-    differing = [place for place, (a, b) in enumerate(zip(less, greater)) if a != b]
+    differing = [column for column, (a, b) in enumerate(zip(less, greater)) if a != b]
     names = [part.name for part in less if isinstance(part, n.Variable)]
     if len(differing) != 1 or len(set(names)) != len(names):
         return None
-    place = differing[0]
+    column = differing[0]
     sides = body.left, body.right
-    if sides == (less[place], greater[place]):
+    if sides == (less[column], greater[column]):
         lattice_of = {"<": "max", "<=": "max", ">": "min", ">=": "min"}
-    elif sides == (greater[place], less[place]):
+    elif sides == (greater[column], less[column]):
         lattice_of = {"<": "min", "<=": "min", ">": "max", ">=": "max"}
     else:
         return None
-    return (place, lattice_of[body.operator]) if body.operator in lattice_of else None
+    return (column, lattice_of[body.operator]) if body.operator in lattice_of else None
 
 
 def feeders(items: list[n.Node]) -> dict[str, set[str]]:

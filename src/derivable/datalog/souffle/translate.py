@@ -138,8 +138,8 @@ class Translation:
         for argument in atom.arguments:
             if any(isinstance(part, n.Unnamed) for part in walk(argument)):
                 raise self.types.error(BindingError, "`_` in a head has no value", argument.span)
-        given = [a.arguments[0] if isinstance(a, n.Functor) and is_extremum(a) else a for a in atom.arguments]
-        values = tuple(self.expressions.value(a, typed, t) for a, t in zip(given, columns))
+        arguments = [a.arguments[0] if isinstance(a, n.Functor) and is_extremum(a) else a for a in atom.arguments]
+        values = tuple(self.expressions.value(a, typed, t) for a, t in zip(arguments, columns))
         selection = self.selections.get(atom.name)
         return selection.atom(values, atom.span, True) if selection else s.Atom(atom.name, values, span=atom.span)
 
@@ -160,7 +160,7 @@ class Translation:
         """The relations and rules of one that does not keep all rows."""
         item, span = selection.relation, selection.relation.span
         columns = self.columns(item.attributes)
-        ordered = [s.Column(columns[place].type_name, columns[place].name, span=span) for place in selection.order]
+        ordered = [s.Column(columns[c].type_name, columns[c].name, span=span) for c in selection.order]
         if selection.packed is not None:
             constructor, width = selection.packed
             fields = tuple(s.Column(one.type_name, span=span) for one in ordered[-width:])
@@ -171,11 +171,11 @@ class Translation:
             last = ordered[-1]
             ordered[-1] = s.Column(last.type_name, last.name, lattice=selection.lattice, span=span)
         self.items.append(s.RelationType(selection.derived, tuple(ordered), span=span))
-        names = [f"x{place}" for place in range(len(columns))]
-        self.items.append(s.RelationType(selection.given, self.columns(item.attributes), span=span))
-        given = s.Atom(selection.given, tuple(s.Variable(name, span=span) for name in names), span=span)
+        names = [f"x{number}" for number in range(len(columns))]
+        self.items.append(s.RelationType(selection.facts, self.columns(item.attributes), span=span))
+        facts = s.Atom(selection.facts, tuple(s.Variable(name, span=span) for name in names), span=span)
         made = selection.atom(tuple(s.Variable(name, span=span) for name in names), span, True)
-        self.items.append(s.Rule((made,), given, span=span))
+        self.items.append(s.Rule((made,), facts, span=span))
 
         def variables(stem: str) -> tuple[Any, ...]:
             return tuple(s.Variable(f"{stem}{name}", span=span) for name in names)
@@ -196,7 +196,7 @@ class Translation:
         self.items.append(s.Rule((s.Atom(item.name, variables(""), span=span),), body, span=span))
 
     def not_subsumed(self, selection: Selection, body: Any, variables: Callable[[str], Any], span: n.Span) -> Any:
-        """The rows of a body that no other row subsumes; of rows that subsume each other the first one is kept."""
+        """The rows of a body that no other row subsumes; of rows that subsume each other the first one stays."""
         name = selection.relation.name
         around = self.reached.get(name, set())
         endless = makes_values(self.items_of_file, around | {name}) if name in around else None
@@ -226,9 +226,9 @@ class Translation:
         back = s.Not(s.Atom(less, (*variables("b"), *variables("a")), span=span), span=span)
         head = s.Atom(worse, variables("a"), span=span)
         self.items.append(s.Rule((head,), s.Conjunction((pair, back), span=span), span=span))
-        for place in range(width):
-            same = [s.Binary("==", a, b, span=span) for a, b in zip(variables("a")[:place], variables("b")[:place])]
-            later = s.Binary(">", variables("a")[place], variables("b")[place], span=span)
+        for column in range(width):
+            same = [s.Binary("==", a, b, span=span) for a, b in zip(variables("a")[:column], variables("b")[:column])]
+            later = s.Binary(">", variables("a")[column], variables("b")[column], span=span)
             pair = s.Atom(less, (*variables("a"), *variables("b")), span=span)
             self.items.append(
                 s.Rule(
@@ -294,8 +294,8 @@ class Translation:
         """Whether a literal before this one, in the order of what binds what, has a variable."""
         if name in clause.outer:
             return True
-        place = next(i for i, literal in enumerate(clause.literals) if literal is node)
-        before = clause.literals[:place]
+        index = next(i for i, literal in enumerate(clause.literals) if literal is node)
+        before = clause.literals[:index]
         return any(
             literal.variable.name == name if isinstance(literal, Bound) else name in variables_in(literal)
             for literal in before
@@ -337,13 +337,15 @@ class Translation:
 
     def around(self, node: Bound, clause: Clause, wanted: Iterable[str]) -> Any:
         """The literals before an aggregate that say what its variables from around are; None if there are none."""
-        place, span = clause.literals.index(node), node.value.span
-        before = clause.literals[:place]
+        index, span = clause.literals.index(node), node.value.span
+        before = clause.literals[:index]
         chosen, bound = clause.without_aggregates(before)
         if not bound.issuperset(wanted):
             chosen = before
         formulas = [self.literal(literal, clause) for literal in chosen]
-        return _conjunction([*([] if clause.given is None else [_atom(*clause.given, span)]), *formulas], span)
+        return _conjunction(
+            [*([] if clause.outer_atom is None else [_atom(*clause.outer_atom, span)]), *formulas], span
+        )
 
     def aggregate(self, node: Bound, value: n.Aggregate, clause: Clause) -> Any:
         operator, span = value.operator, value.span
@@ -358,7 +360,7 @@ class Translation:
         types = {name: t for name, t in clause.typed.variables.items() if name in outer}
         inner = Clause(targets, literals, self.types, self.names, outer, types)
         group = tuple(name for name in dict.fromkeys(node.used) if name in outer)
-        inner.given = self.groups(node, clause, group, span) if group else None
+        inner.outer_atom = self.groups(node, clause, group, span) if group else None
         formulas = [self.literal(literal, inner) for literal in inner.literals]
         inner_names = [
             name for name in dict.fromkeys(x for part in inner.literals for x in _names(part)) if name not in outer
@@ -367,7 +369,7 @@ class Translation:
         result = s.Variable(self.names.fresh("r"), span=span)
         operator = "avg" if operator == "mean" else operator
         body = _conjunction(formulas, span) or s.Constant(True, "bool", span=span)
-        groups = None if inner.given is None else _atom(*inner.given, span)
+        groups = None if inner.outer_atom is None else _atom(*inner.outer_atom, span)
         aggregate = s.Aggregate(
             operator, bindings, body, (result,), arguments, group=group, group_body=groups, span=span
         )
@@ -439,10 +441,10 @@ class Translation:
         inner_names = inner_names or self.constant(rows, span)
         self.items.append(s.Rule((_atom(name, inner_names, span),), _conjunction(rows, span), span=span))
         inner = [self.names.fresh(x) for x in inner_names]
-        place = s.Variable(self.names.fresh("i"), span=span)
-        outputs = (place, *(s.Variable(x, span=span) for x in inner_names))
+        rank = s.Variable(self.names.fresh("i"), span=span)
+        outputs = (rank, *(s.Variable(x, span=span) for x in inner_names))
         formulas: list[Any] = [s.Aggregate("enumerate", tuple(inner), _atom(name, inner, span), outputs, span=span)]
-        value: Any = s.Call("wrapping_count", (s.Variable(place.name, span=span),), span=span)
+        value: Any = s.Call("wrapping_count", (s.Variable(rank.name, span=span),), span=span)
         for earlier, width in self.numbered:
             columns = tuple(self.names.fresh("c") for _ in range(width))
             count = s.Variable(self.names.fresh("n"), span=span)

@@ -79,7 +79,7 @@ class Types:
                     self.declared[item.name] = item
                 case n.Relation():
                     if item.name in self.relations:
-                        where = self.relations[item.name].span.place
+                        where = self.relations[item.name].span.location
                         hint = f"the first declaration is on {where}"
                         raise self.error(BindingError, f"`{item.name}` is declared twice", item.span, hint)
                     self.relations[item.name] = item
@@ -175,7 +175,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 class ClauseTypes:
-    """The types of variables and arguments of one clause, found from the columns in which they stand.
+    """The types of variables and arguments of one clause, inferred from the columns in which they stand.
 
     known  the types of variables from around
     """
@@ -198,7 +198,7 @@ class ClauseTypes:
                 if len(columns) != len(arguments):
                     count = f"{len(columns)} column{'s' if len(columns) != 1 else ''}"
                     message = f"`{name}` has {count}, but is used with {len(arguments)} here"
-                    hint = f"it is declared on {self.types.relations[name].span.place}"
+                    hint = f"it is declared on {self.types.relations[name].span.location}"
                     raise self.types.error(TypeMismatchError, message, node.span, hint)
                 for argument, t in zip(arguments, columns):
                     self.argument(argument, t)

@@ -65,23 +65,23 @@ class Values:
             raise NoValueError(f"{text} is too large or too small for {t} of {self.bits} bits")
         return value
 
-    def structure(self, text: str, place: int, t: str, ends: str = "") -> tuple[Any, int]:
-        """The value that begins at a place, and where it ends; `ends` are the signs behind a symbol or number."""
-        place = beyond_space(text, place)
+    def structure(self, text: str, position: int, t: str, ends: str = "") -> tuple[Any, int]:
+        """The value that begins at a position, and where it ends; `ends` are the signs behind a symbol or number."""
+        position = beyond_space(text, position)
         if t in self.types.records:
-            if text.startswith("nil", place):
-                return Entity(self.types.nils[t]), place + 3
+            if text.startswith("nil", position):
+                return Entity(self.types.nils[t]), position + 3
             constructor, opening, closing = self.types.records[t], "[", "]"
-            if not text.startswith(opening, place):
-                raise NoValueError(f"`{text[place:]}` is no record: it begins with `[`, or is `nil`")
-            return self.fields(text, place + 1, constructor.name, constructor.fields, closing)
+            if not text.startswith(opening, position):
+                raise NoValueError(f"`{text[position:]}` is no record: it begins with `[`, or is `nil`")
+            return self.fields(text, position + 1, constructor.name, constructor.fields, closing)
         if t in self.types.sums:
-            if not text.startswith("$", place):
-                raise NoValueError(f"`{text[place:]}` is no branch: it begins with `$`")
-            end = place + 1
+            if not text.startswith("$", position):
+                raise NoValueError(f"`{text[position:]}` is no branch: it begins with `$`")
+            end = position + 1
             while end < len(text) and (text[end].isalnum() or text[end] in "_?."):
                 end += 1
-            name = text[place + 1 : end]
+            name = text[position + 1 : end]
             if name not in self.types.sums[t]:
                 raise NoValueError(f"`{t}` has no branch `${name}`")
             constructor = self.types.sums[t][name]
@@ -90,33 +90,33 @@ class Values:
             if not text.startswith("(", end):
                 raise NoValueError(f"`${name}` has fields in parentheses")
             return self.fields(text, end + 1, constructor.name, constructor.fields, ")")
-        if t == "symbol" and text.startswith('"', place):
-            end = text.find('"', place + 1)
+        if t == "symbol" and text.startswith('"', position):
+            end = text.find('"', position + 1)
             if end < 0:
                 raise NoValueError("a quote does not end")
-            return text[place + 1 : end], end + 1
-        end = place
+            return text[position + 1 : end], end + 1
+        end = position
         while end < len(text) and text[end] not in ends:
             end += 1
-        part = text[place:end]
+        part = text[position:end]
         return (part if t == "symbol" else self.number(part.strip(), t)), end
 
-    def fields(self, text: str, place: int, name: str, types: tuple[str, ...], closing: str) -> tuple[Entity, int]:
+    def fields(self, text: str, position: int, name: str, types: tuple[str, ...], closing: str) -> tuple[Entity, int]:
         values = []
         for i, t in enumerate(types):
-            value, place = self.structure(text, place, t, f",{closing}")
-            place = beyond_space(text, place)
+            value, position = self.structure(text, position, t, f",{closing}")
+            position = beyond_space(text, position)
             wanted = "," if i < len(types) - 1 else closing
-            if not text.startswith(wanted, place):
+            if not text.startswith(wanted, position):
                 raise NoValueError(f"`{wanted}` is missing behind field {i + 1}")
             values.append(value)
-            place += 1
+            position += 1
         if not types:
-            place = beyond_space(text, place)
-            if not text.startswith(closing, place):
+            position = beyond_space(text, position)
+            if not text.startswith(closing, position):
                 raise NoValueError(f"`{closing}` is missing")
-            place += 1
-        return Entity(name, *values), place
+            position += 1
+        return Entity(name, *values), position
 
     # To texts
 

@@ -66,7 +66,7 @@ def _write(view: Any, options: Options, values: Values, folder: Path, roots: Roo
         path = options.path(folder, ".sqlite", roots, "write")
         _into_sqlite(view, options, values, path)
         return path
-    is_compressed = "compress" in options.given
+    is_compressed = "compress" in options.parameters
     ending = ".json" if options.io == "json" else ".csv.gz" if is_compressed else ".csv"
     path = options.path(folder, ending, roots, "write")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,23 +91,23 @@ def _lines(view: Any, options: Options, values: Values) -> str:
     compute: Any = arrow_compute
     table, columns = view.to_arrow(), []
     rows = None
-    for place, t in enumerate(options.types):
+    for index, t in enumerate(options.types):
         if t in values.limits:
-            columns.append(table.column(place).combine_chunks().cast(arrow.string()))
+            columns.append(table.column(index).combine_chunks().cast(arrow.string()))
             continue
         if t == "symbol":
-            column = table.column(place).combine_chunks().cast(arrow.string())
+            column = table.column(index).combine_chunks().cast(arrow.string())
             if options.is_rfc:
                 doubled = compute.replace_substring(column, '"', '""')
                 column = compute.binary_join_element_wise('"', doubled, '"', "")
             columns.append(column)
             continue
         if t == "float":
-            texts = [values.float_text(value) for value in table.column(place).to_pylist()]
+            texts = [values.float_text(value) for value in table.column(index).to_pylist()]
         else:
             rows = list(view) if rows is None else rows
             quote, around = ((lambda text: f'""{text}""'), '"') if options.is_rfc else (str, "")
-            parts = (row[place] if isinstance(row, tuple) else row for row in rows)
+            parts = (row[index] if isinstance(row, tuple) else row for row in rows)
             texts = [f"{around}{values.text(value, t, quote)}{around}" for value in parts]
         columns.append(arrow.array(texts, arrow.string()))
     lines = columns[0] if len(columns) == 1 else compute.binary_join_element_wise(*columns, options.delimiter)
@@ -146,7 +146,7 @@ def _into_sqlite(view: Any, options: Options, values: Values, path: Path) -> Non
     quoted = (options.get("name") or options.relation).replace('"', '""')
     path.parent.mkdir(parents=True, exist_ok=True)
     kinds = {"number": "INTEGER", "unsigned": "INTEGER", "float": "REAL"}
-    columns = ", ".join(f'"{place}" {kinds.get(t, "TEXT")}' for place, t in enumerate(options.types))
+    columns = ", ".join(f'"{column}" {kinds.get(t, "TEXT")}' for column, t in enumerate(options.types))
     rows = (
         tuple(values.text(v, t) if isinstance(v, Entity) else v for v, t in zip(row, options.types)) for row in view
     )

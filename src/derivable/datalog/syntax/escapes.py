@@ -10,7 +10,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", '"': '"', "'": "'", "\\"
 
 
 def unescape(body: str, escapes: Mapping[str, str] = _ESCAPES) -> str:
-    """The text between the quotes, escapes resolved. Raises ValueError, with its place, at a `\\` before anything
+    """The text between the quotes, escapes resolved. Raises ValueError, with its position, at a `\\` before anything
     else."""
     if "\\" not in body:
         return body

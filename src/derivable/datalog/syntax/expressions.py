@@ -275,7 +275,7 @@ class Expressions(Reader):
 
     def whole_term(self, start: Token) -> s.Constant | None:
         """The term of literals that begins here, however deep, as one node; None for anything else."""
-        place = self.position
+        position = self.position
         # Constructors whose parenthesis is open, with their fields so far.
         waiting: list[tuple[str, list[Any]]] = []
         while True:
@@ -298,7 +298,7 @@ class Expressions(Reader):
                 waiting[-1][1].append(term)
             if not self.accept(","):
                 break
-        self.position = place
+        self.position = position
         return None
 
     def atom_or_aggregate(self, start: Token) -> Any:

@@ -119,7 +119,7 @@ def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
 
 
 def _rows(
-    relation: str, flat: list[str], arity: int, has_tag: bool, exclusive: bool, place: tuple[int, int]
+    relation: str, flat: list[str], arity: int, has_tag: bool, exclusive: bool, position: tuple[int, int]
 ) -> Rows | None:
     """The facts that these texts are, row by row, their tags first; None if a column has several kinds."""
     columns = [flat[column :: arity + has_tag] for column in range(arity + has_tag)]
@@ -128,7 +128,7 @@ def _rows(
     if not all(converted):
         return None
     kinds, values = zip(*converted)
-    return Rows(relation, kinds, values, tags, exclusive, *place)
+    return Rows(relation, kinds, values, tags, exclusive, *position)
 
 
 def _column(texts: list[str]) -> tuple[str, tuple[Any, ...]] | None:

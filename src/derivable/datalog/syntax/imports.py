@@ -16,7 +16,7 @@ from derivable.datalog.syntax.parse import parse
 def with_imports(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
     """The syntax with every import replaced by the items of its file, whose spans name that file.
 
-    path   the program's own file, to which imports are relative; None takes the working directory
+    path   the program's file, to which imports are relative; None takes the working directory
     roots  the folders of the files that may be read
 
     Raises ParseError for a file that is not there, may not or cannot be read, and for the errors in it.
@@ -78,20 +78,20 @@ def _located(item: s.Item, directory: Path) -> s.Item:
 def _within(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
     """The syntax whose files of facts are those in folders that may be read, under their whole paths.
 
-    A file is looked for in the working directory, and then in that of the program's own file.
+    A file is looked for in the working directory, and then in that of the program's file.
     """
     if roots.folders is None:
         return syntax
     directories = (Path.cwd(), *(() if path is None else (path.resolve().parent,)))
 
     def allowed(name: str, attribute: s.Attribute) -> str:
-        places = [(directory / name).resolve() for directory in directories]
-        held = [place for place in places if roots.holds(place)]
-        place = next((place for place in (*held, *places) if place.is_file()), (*held, *places)[0])
-        if place not in held:
-            message, hint = roots.refusal(place, "read")
+        candidates = [(directory / name).resolve() for directory in directories]
+        held = [file for file in candidates if roots.holds(file)]
+        file = next((file for file in (*held, *candidates) if file.is_file()), (*held, *candidates)[0])
+        if file not in held:
+            message, hint = roots.refusal(file, "read")
             syntax.error(ParseError, message, attribute.span, hint)
-        return str(place)
+        return str(file)
 
     items = (_with_files(item, allowed) if isinstance(item, s.RelationType) else item for item in syntax.items)
     return s.Syntax(tuple(items), syntax.text, syntax.source)

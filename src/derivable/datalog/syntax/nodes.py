@@ -369,7 +369,7 @@ class Import(Item):
 
 @dataclass(frozen=True)
 class Syntax(Written):
-    """The items of one program; text and source name are kept for messages.
+    """The items of one program; text and source name are there for messages.
 
     functions  what keeps functions that no other program may call in the table of functions
     """

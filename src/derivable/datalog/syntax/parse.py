@@ -42,7 +42,7 @@ def as_written(table: s.FactTable) -> list[s.Item]:
 
 
 def term_as_written(text: str, span: Span) -> Any:
-    """The expression at a place of a text, with a node for each constructor in it."""
+    """The expression at a span of a text, with a node for each constructor in it."""
     places = Places(span.origin.text if span.origin else text, span.origin)
     start = places.start(span)
     return _Parser(places, "<program>", tokens(places, len(places.text), start, start + span.length)).conditional()

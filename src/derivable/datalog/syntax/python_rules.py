@@ -35,7 +35,7 @@ class _Scope:
 
     literals   what holds there
     variables  Python's names of values -> the rule's variables
-    is_inner   whether it is inside an aggregate, whose variables have names of their own in the rule
+    is_inner   whether it is inside an aggregate, whose variables are renamed in the rule
     """
 
     literals: tuple[s.Expression, ...] = ()
@@ -57,7 +57,7 @@ def rules_of(function: FunctionType, probability: float | None = None) -> tuple[
     """The rules of a Python function: one for each of its yields, and for each comprehension that it returns.
 
     The function's name is the relation of the heads; its parameters are the relations of the bodies.
-    Raises ParseError, with its place, for Python that is no rule, and DomainError where the source is not at hand.
+    Raises ParseError, with its span, for Python that is no rule, and DomainError where the source is not at hand.
     """
     return tuple(_Translator(function, probability).rules())
 
@@ -256,7 +256,7 @@ class _Translator:
             holds = self.member(left, right, scope)
             return _negation(holds) if isinstance(operator, ast.NotIn) else holds
         if type(operator) not in _COMPARISONS:
-            self.error(left, "a rule compares values", "== in the place of `is`")
+            self.error(left, "a rule compares values", "== instead of `is`")
         sides = self.expression(left, scope), self.expression(right, scope)
         return self.at(left, s.Binary(_COMPARISONS[type(operator)], *sides))
 
@@ -432,7 +432,7 @@ class _Translator:
             self.error(
                 node,
                 "an aggregate depends on another one's result",
-                "derive that in its own rule, and loop over it",
+                "derive that in another rule, and loop over it",
             )
         return literals
 

@@ -1,4 +1,4 @@
-"""Quotients and remainders as Python and Prolog have them, which the language's own operators are not."""
+"""Quotients and remainders as Python and Prolog have them, unlike the operators of the language."""
 
 from __future__ import annotations
 

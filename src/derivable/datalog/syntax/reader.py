@@ -14,7 +14,7 @@ MAX_DEPTH = 80
 
 
 class Reader:
-    """The tokens of one program and the place in them."""
+    """The tokens of one program and the position in them."""
 
     def __init__(self, places: Places, source: str, tokens: list[Token]):
         self.text, self.source, self.places = places.text, source, places
@@ -43,8 +43,8 @@ class Reader:
         return self.tokens[self.position]
 
     def peek(self, offset: int = 1) -> Token:
-        place = self.position + offset
-        return self.tokens[place] if place < len(self.tokens) else self.tokens[-1]
+        index = self.position + offset
+        return self.tokens[index] if index < len(self.tokens) else self.tokens[-1]
 
     def at(self, *texts: str) -> bool:
         # The texts of marks and keywords are those of no other token.
@@ -85,19 +85,19 @@ class Reader:
         return ParseError(message, hint=hint, source=self.source, text=self.text, span=span or self.token.span)
 
     def keyword_meant(self) -> str | None:
-        """The hint where a keyword stands in the place of a relation's name: here, or before this token."""
-        for place in (self.position, self.position - 1):
-            token, after = (self.tokens[max(min(i, len(self.tokens) - 1), 0)] for i in (place, place + 1))
-            is_atom = place == self.position and token.text in KEYWORDS and token.text not in ("rel", "relation")
-            if self.is_named_by_keyword(place) or (is_atom and after.text == "("):
+        """The hint where a keyword stands instead of a relation's name: here, or before this token."""
+        for index in (self.position, self.position - 1):
+            token, after = (self.tokens[max(min(i, len(self.tokens) - 1), 0)] for i in (index, index + 1))
+            is_atom = index == self.position and token.text in KEYWORDS and token.text not in ("rel", "relation")
+            if self.is_named_by_keyword(index) or (is_atom and after.text == "("):
                 return _not_a_relation(token.text)
         return None
 
-    def is_named_by_keyword(self, place: int) -> bool:
-        """Whether the item whose second token is at `place` names a relation by a keyword."""
-        if not 0 < place < len(self.tokens):
+    def is_named_by_keyword(self, index: int) -> bool:
+        """Whether the item whose second token is at `index` names a relation by a keyword."""
+        if not 0 < index < len(self.tokens):
             return False
-        before, name, after = (self.tokens[min(i, len(self.tokens) - 1)] for i in range(place - 1, place + 2))
+        before, name, after = (self.tokens[min(i, len(self.tokens) - 1)] for i in range(index - 1, index + 2))
         is_item = before.text in ("rel", "relation", "type", "query")
         return is_item and name.text in KEYWORDS and after.text in ("(", "=", "<", "")
 

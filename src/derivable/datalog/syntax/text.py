@@ -194,7 +194,7 @@ def syntax_text(syntax: s.Syntax) -> str:
 
 
 def excerpt(text: str, span: Span, behind: Span | None = None) -> str:
-    """What stands at a place, on one line; `behind` a tag, what stands behind it and its `::`.
+    """The text of a span, on one line; `behind` a tag, what stands behind it and its `::`.
 
     All of it if the tag stands elsewhere, as in programs that are translated.
     """
@@ -208,7 +208,7 @@ def excerpt(text: str, span: Span, behind: Span | None = None) -> str:
 
 
 def offset(text: str, span: Span) -> int:
-    """Where a place begins in its text."""
+    """The index in its text at which a span begins."""
     start = 0
     for _ in range(span.line - 1):
         start = text.find("\n", start) + 1

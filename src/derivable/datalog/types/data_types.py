@@ -74,7 +74,7 @@ class DataTypes(Declarations, ABC):
                         BindingError,
                         f"the constructor `{variant.name}` is declared twice",
                         variant.span,
-                        f"the first is one of `{other_type}`, on {other.span.place}",
+                        f"the first is one of `{other_type}`, on {other.span.location}",
                     )
                 self.variants[variant.name] = variant, t
 
@@ -137,8 +137,8 @@ class DataTypes(Declarations, ABC):
         name, wanted = constructor.name, len(constructor.fields)
         if len(node.arguments) != wanted:
             count = "no fields" if not wanted else "one field" if wanted == 1 else f"{wanted} fields"
-            given = "one is given" if len(node.arguments) == 1 else f"{len(node.arguments)} are given"
-            self.mismatch(f"`{name}` has {count}, {given}", node.span, f"it is `{constructor}`")
+            passed = "one is given" if len(node.arguments) == 1 else f"{len(node.arguments)} are given"
+            self.mismatch(f"`{name}` has {count}, {passed}", node.span, f"it is `{constructor}`")
         for i, (argument, t) in enumerate(zip(node.arguments, constructor.fields)):
             self.unify(self.expression(argument), t, argument.span, f"field {i + 1} of `{name}`")
         return constructor.type
@@ -150,7 +150,7 @@ class DataTypes(Declarations, ABC):
                 check_term(part, self.constructors)
         except TypeMismatchError as error:
             if term.height < _SHALLOW:
-                # That raises an error with the place inside the term.
+                # That raises an error with the span inside the term.
                 self.term(term_as_written(self.syntax.text, span))
             self.mismatch(error.message, span, error.hint)
         return self.constructors[term.functor].type

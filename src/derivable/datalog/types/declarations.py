@@ -77,12 +77,12 @@ class Declarations(Mixed):
         self.later: dict[str, s.AliasType | s.EnumType | None] = {
             item.name: item for item in syntax.items if isinstance(item, (s.AliasType, s.EnumType))
         }
-        # Relations that the program has itself hide foreign predicates of their names.
-        self.own = _defined(syntax)
+        # Relations that the program defines hide foreign predicates of their names.
+        self.defined = _defined(syntax)
 
     def new_name(self, name: str, span: Span) -> None:
         if name in self.named or name in TYPES or name == ENTITY.name:
-            hint = f"the first declaration is on {self.named[name].place}" if name in self.named else None
+            hint = f"the first declaration is on {self.named[name].location}" if name in self.named else None
             self.error(
                 BindingError, f"`{name}` is declared twice" if hint else f"`{name}` is a built-in type", span, hint
             )
@@ -106,7 +106,7 @@ class Declarations(Mixed):
         return self.mismatch(f"unknown type `{name}`", self.at_end(span, name), hint)
 
     def at_end(self, span: Span, name: str) -> Span:
-        """The place of a name that a text ends with."""
+        """The span of a name that a text ends with."""
         text = span.origin.text if span.origin else self.syntax.text
         line = text.split("\n")[span.line - 1]
         end = span.column - 1 + span.length
@@ -120,11 +120,11 @@ class Declarations(Mixed):
             self.first_use[name] = span
         columns = self.columns[name]
         if len(columns) != arity:
-            place = self.declared.get(name) or self.first_use[name]
+            first = self.declared.get(name) or self.first_use[name]
             verb = "declared" if name in self.declared else "first used"
             self.mismatch(
                 f"`{name}` has {len(columns)} column{'s' if len(columns) != 1 else ''}, but is used with {arity} here",
                 span,
-                f"it is {verb} on {place.place}",
+                f"it is {verb} on {first.location}",
             )
         return columns

@@ -154,8 +154,8 @@ class Expressions(DataTypes):
                 if column.adornment is not None:
                     self.mismatch(f"a parameter is not `{column.adornment}`", column.span)
                 parameters.append(self.named_type(column.type_name, column.span))
-                place = f"parameter {i + 1} of `${name}` in Python"
-                self.unify(parameters[-1], self.opened(kind, generics), column.span, place)
+                what = f"parameter {i + 1} of `${name}` in Python"
+                self.unify(parameters[-1], self.opened(kind, generics), column.span, what)
             result = self.named_type(item.result, item.span)
             self.unify(
                 result, self.opened(signature.results[0], generics), item.span, f"the result of `${name}` in Python"
@@ -179,8 +179,8 @@ class Expressions(DataTypes):
             self.mismatch(message, node.span, f"it is `${name}{signature}`")
         generics = self.generics(signature)
         for i, (argument, kind) in enumerate(zip(arguments, kinds)):
-            place = "the parameter" if len(arguments) == 1 else f"parameter {i + 1}"
-            self.unify(self.expression(argument), self.opened(kind, generics), argument.span, f"{place} of `${name}`")
+            what = "the parameter" if len(arguments) == 1 else f"parameter {i + 1}"
+            self.unify(self.expression(argument), self.opened(kind, generics), argument.span, f"{what} of `${name}`")
         return self.opened(signature.results[0], generics)
 
     def generics(self, signature: Signature) -> dict[str, Open]:
@@ -194,7 +194,7 @@ class Expressions(DataTypes):
     def function_meant(self, node: s.Atom) -> str | None:
         """How a function is written whose call looks like an atom."""
         name, arguments = node.relation, ", ".join(map(expression_text, node.arguments))
-        if name in self.own:
+        if name in self.defined:
             return None
         here = None if name in FUNCTIONS else written_here(name, [*map(expression_text, node.arguments)])
         if here is not None:

@@ -73,13 +73,13 @@ class Formulas(Expressions):
                 self.mismatch("this cannot stand in a body", node.span)
 
     def atom(self, node: s.Atom) -> None:
-        if node.relation in self.constructors and node.relation not in self.own:
+        if node.relation in self.constructors and node.relation not in self.defined:
             self.mismatch(
                 f"the term `{node.relation}(...)` stands where an atom is expected",
                 node.span,
                 f"write `case e is {node.relation}(...)` to take a term apart",
             )
-        if node.parameters or (node.relation in PREDICATES and node.relation not in self.own):
+        if node.parameters or (node.relation in PREDICATES and node.relation not in self.defined):
             if node.relation in AGGREGATES:
                 self.mismatch(f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
             self.predicate(node)
@@ -96,16 +96,16 @@ class Formulas(Expressions):
         kinds = (*signature.parameters, *signature.results)
         if len(node.arguments) != len(kinds):
             wanted = "one argument" if len(kinds) == 1 else f"{len(kinds) or 'no'} arguments"
-            given = f"{len(node.arguments) or 'none'} {'is' if len(node.arguments) == 1 else 'are'} given"
-            self.mismatch(f"`{name}` takes {wanted}, {given}", node.span, f"it is `{name}{signature}`")
+            passed = f"{len(node.arguments) or 'none'} {'is' if len(node.arguments) == 1 else 'are'} given"
+            self.mismatch(f"`{name}` takes {wanted}, {passed}", node.span, f"it is `{name}{signature}`")
         generics = self.generics(signature)
         if node.parameters:
             if len(node.parameters) != len(generics):
                 count = {0: "no type parameters", 1: "one type parameter"}.get(len(generics), f"{len(generics)}")
                 message = f"`{name}` has {count}, but {len(node.parameters)} given"
                 self.mismatch(message, node.span, f"it is `{name}{signature}`")
-            for generic, given in zip(generics.values(), node.parameters):
-                self.unify(self.named_type(given, node.span), generic, node.span, f"the type parameter of `{name}`")
+            for generic, written in zip(generics.values(), node.parameters):
+                self.unify(self.named_type(written, node.span), generic, node.span, f"the type parameter of `{name}`")
         for i, (argument, kind) in enumerate(zip(node.arguments, kinds)):
             t = self.opened(kind, generics)
             if isinstance(argument, s.Wildcard) and i < len(signature.parameters):
@@ -128,14 +128,14 @@ class Formulas(Expressions):
         # Bindings and bracket variables are local to the aggregate.
         outer = {n: self.scope.pop(n) for n in (*node.bindings, *node.arguments) if n in self.scope}
         local: dict[str, Type] = {name: Open() for name in (*node.bindings, *node.arguments)}
-        given = {name: self.named_type(type_name, node.span) for name, type_name in node.types}
-        local.update((name, t) for name, t in given.items() if name in local)
+        types_of_names = {name: self.named_type(type_name, node.span) for name, type_name in node.types}
+        local.update((name, t) for name, t in types_of_names.items() if name in local)
         self.scope.update(local)
         if node.group_body is not None:
             self.formula(node.group_body)
             for name in node.group:
                 t = self.scope.setdefault(name, Open())
-                self.unify(t, given.get(name, t), node.span, f"the group variable `{name}`")
+                self.unify(t, types_of_names.get(name, t), node.span, f"the group variable `{name}`")
         self.formula(node.body)
         for name in local:
             del self.scope[name]

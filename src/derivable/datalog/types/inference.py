@@ -104,7 +104,7 @@ class _Inference(Formulas):
                             BindingError,
                             f"`{member}` has the value {following} of `{taken[following]}`",
                             item.span,
-                            "the members of an enum have different values; one without its own follows the one before",
+                            "the members of an enum have different values; one without a value follows the one before",
                         )
                     taken[following] = member
                     self.constants[member] = (following, USIZE)
@@ -115,7 +115,7 @@ class _Inference(Formulas):
                         BindingError,
                         f"relation `{name}` is declared twice",
                         item.span,
-                        f"the first declaration is on {self.declared[name].place}",
+                        f"the first declaration is on {self.declared[name].location}",
                     )
                 self.declared[name] = item.span
                 self.lattice(name, columns)
@@ -137,16 +137,16 @@ class _Inference(Formulas):
 
     def lattice(self, name: str, columns: tuple[s.Column, ...]) -> None:
         """The lattice of a relation's last column, if it declares one."""
-        for place, column in enumerate(columns):
+        for index, column in enumerate(columns):
             if column.lattice is None:
                 continue
             if column.lattice not in LATTICES:
                 hint = suggestion(column.lattice, LATTICES.known(), f"known are {', '.join(LATTICES.known())}")
                 self.error(BindingError, f"unknown lattice `{column.lattice}`", column.span, hint)
-            if place < len(columns) - 1:
+            if index < len(columns) - 1:
                 self.error(
                     UnsupportedError,
-                    f"`{column.lattice}` stands on column {place + 1} of `{name}`, which has {len(columns)}",
+                    f"`{column.lattice}` stands on column {index + 1} of `{name}`, which has {len(columns)}",
                     column.span,
                     "the column that has a lattice comes last; split the relation if there are several",
                 )
@@ -158,7 +158,7 @@ class _Inference(Formulas):
                     f"it takes what is `{LATTICES[column.lattice].takes}`",
                 )
             if column.adornment == "bound":
-                hint = "remove `bound`: what a lattice has found can only be asked for by the other columns"
+                hint = "remove `bound`: values of a lattice can only be queried by the other columns"
                 self.error(UnsupportedError, "the column of a lattice cannot be bound", column.span, hint)
             self.lattices[name] = column.lattice
 
@@ -238,11 +238,11 @@ class _Inference(Formulas):
                 hint = "tags are numbers or bools" if fixed.family != "text" else "convert it: `x as f64`"
                 self.mismatch(f"a tag must be a number, this is {fixed}", tag.span, hint)
         for item, types in self.tables:
-            for place, t in enumerate(types):
-                fixed, values = final(t), item.columns[place]
+            for column, t in enumerate(types):
+                fixed, values = final(t), item.columns[column]
                 if not (_fits(min(values), fixed) and _fits(max(values), fixed)):
                     row = next(row for row, value in enumerate(values) if not _fits(value, fixed))
-                    span = _arguments_as_written(item)[row][place].span
+                    span = _arguments_as_written(item)[row][column].span
                     self.mismatch(f"{values[row]} does not fit {fixed}", span)
         for node in self.casts:
             source, target = final(self.of[id(node.operand)]), final(self.of[id(node)])

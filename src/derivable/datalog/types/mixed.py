@@ -59,7 +59,7 @@ class Mixed(Unifier):
         return operation.result
 
     def alike(self, node: Any, left: Type, right: Type) -> Type:
-        """The type of an operator whose operands have one type, which is its own."""
+        """The type of an operator whose operands and result have one type."""
         self.unify(right, left, node.right.span, f"the left side of `{node.operator}`")
         self.require(left, "addable" if node.operator == "+" else "number", node.span, f"`{node.operator}`")
         return left

@@ -101,7 +101,7 @@ def shown(t: Type) -> str:
 
 
 class Unifier:
-    """Reports type clashes of one program with their place."""
+    """Reports type clashes of one program with their spans."""
 
     def __init__(self, syntax: s.Syntax):
         self.syntax = syntax

@@ -156,7 +156,7 @@ class Duration:
         return Duration(self.months * times, self.microseconds * times)
 
     def __floordiv__(self, number: int) -> Duration:
-        """Months and microseconds divided on their own, towards zero."""
+        """Months and microseconds divided separately, towards zero."""
         return Duration(
             *(abs(n) // abs(number) * (1 if (n < 0) == (number < 0) else -1) for n in (self.months, self.microseconds))
         )

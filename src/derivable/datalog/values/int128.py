@@ -1,6 +1,6 @@
 """Integers of 128 bits in words of 64.
 
-An integer below 2^62 in magnitude is its own word. Each other one has a number k in the symbol table, and the word
+An integer below 2^62 in magnitude is itself the word. Each other one has a number k in the symbol table, and the word
 2^62 + k. So equal integers have equal words, columns of small ones are computed as fast as those of `i64`, and the
 others are Python's integers.
 """

@@ -46,7 +46,7 @@ class SymbolTable:
     texts   all of them, or with `arena` the first ones
     arena   all of them where they are many
     expect  who is told how many bytes of texts are to be made from others, and may raise an error; None for nobody
-    things  durations, tensors and large integers, each with an id of its own, by what equal ones have in common in
+    things  durations, tensors and large integers, each with one id, by what equal ones have in common in
             `known`
     """
 
@@ -84,12 +84,12 @@ class SymbolTable:
                 texts = list(map(str.__str__, texts))
             # One pass: a look at a text that is not in cache costs more than all the rest.
             for text in texts:
-                place = known(text)
-                if place is None:
-                    place = len(self.texts)
+                number = known(text)
+                if number is None:
+                    number = len(self.texts)
                     add(text)
-                    self.ids[text] = place
-                note(place)
+                    self.ids[text] = number
+                note(number)
         return np.fromiter(numbers, np.int64, len(numbers))
 
     def intern_encoded(self, texts: Encoded) -> np.ndarray:
@@ -167,7 +167,7 @@ class SymbolTable:
                 number = self.known.get(key)
                 if number is None:
                     number = len(self.things)
-                    self.things.append(tensors.kept(value) if value_type.family == "tensor" else value)
+                    self.things.append(tensors.unchangeable(value) if value_type.family == "tensor" else value)
                     self.known[key] = number
         return number
 

@@ -31,8 +31,8 @@ def key_of(value: Any) -> tuple:
     return "torch", str(value.dtype), tuple(value.shape), value.detach().contiguous().numpy().tobytes()
 
 
-def kept(value: Any) -> Any:
-    """What the table keeps: of an array that may change, a copy that cannot."""
+def unchangeable(value: Any) -> Any:
+    """The tensor for the table: a copy that cannot change, of an array that may."""
     if isinstance(value, np.ndarray) and value.flags.writeable:
         value = value.copy()
         value.flags.writeable = False

@@ -97,18 +97,18 @@ class TextArena:
         numbers, before, step = empty(len(texts), np.int64), self.size, policy().chunk
         for begin in range(0, len(texts), step):
             part = slice(begin, begin + step)
-            given = encode(texts[part])
+            encoded = encode(texts[part])
             # As many of the rest are new as so far.
             new = (self.size - before) * (len(texts) - begin) // max(1, begin)
-            self._make_room(len(given), int((given.stops - given.starts).sum()), new)
+            self._make_room(len(encoded), int((encoded.stops - encoded.starts).sum()), new)
             with sigint_deferred():
-                self.size = self._place(given, numbers[part], True)
+                self.size = self._place(encoded, numbers[part], True)
         return numbers
 
     def find(self, text: str) -> int | None:
         """The number of a text, None if it has none."""
-        given, number = Encoded.of([text]), np.empty(1, np.int64)
-        self._place(given, number, False)
+        encoded, number = Encoded.of([text]), np.empty(1, np.int64)
+        self._place(encoded, number, False)
         return int(number[0]) if number[0] >= 0 else None
 
     def decoded(self, numbers: np.ndarray) -> list[str]:
@@ -152,8 +152,8 @@ class TextArena:
         made.size = self.size
         return made
 
-    def _place(self, given: Encoded, numbers: np.ndarray, appends: bool) -> int:
-        texts, hashes = (_to_read(given.data), given.starts, given.stops), empty(len(given), np.int64)
+    def _place(self, encoded: Encoded, numbers: np.ndarray, appends: bool) -> int:
+        texts, hashes = (_to_read(encoded.data), encoded.starts, encoded.stops), empty(len(encoded), np.int64)
         kernels.hash_texts(*texts, self.mask, hashes)
         arrays = self.data, self.offsets, self.size, self.table
         return kernels.place_texts(*arrays, *texts, hashes, numbers, appends)

@@ -174,9 +174,9 @@ def wrap(values: np.ndarray, t: ValueType) -> np.ndarray:
 
 
 def ranks(texts: np.ndarray) -> np.ndarray:
-    """Places [row] int64 of texts [row] in their order, equal ones alike; NumPy's own strings lose trailing NULs."""
-    place = {text: i for i, text in enumerate(sorted(set(texts.tolist())))}
-    return np.fromiter(map(place.__getitem__, texts), dtype=np.int64, count=len(texts))
+    """Ranks [row] int64 of texts [row], the same for equal ones; NumPy's strings lose trailing NULs."""
+    rank = {text: i for i, text in enumerate(sorted(set(texts.tolist())))}
+    return np.fromiter(map(rank.__getitem__, texts), dtype=np.int64, count=len(texts))
 
 
 def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarray:
@@ -265,14 +265,14 @@ def words_of(values: Sequence[Any], value_type: ValueType, symbols: SymbolTable)
 class Unfit(Exception):
     """A value that a type does not hold.
 
-    found   the value, or the dtype of an array that cannot hold any
+    value   the value, or the dtype of an array that cannot hold any
     row     of the value; None for an array, and where no value would do
-    reason  what refuses it, if its own words say why
+    reason  what refuses it, if its message says why
     """
 
     def __init__(self, value: Any, row: int | None = None, reason: DerivableError | None = None):
         super().__init__(value, row)
-        self.found, self.row, self.reason = value, row, reason
+        self.value, self.row, self.reason = value, row, reason
 
 
 def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, symbols: SymbolTable) -> np.ndarray:
@@ -356,7 +356,7 @@ def _text_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, symb
     try:
         return symbols.intern_all(values)
     except TypeError:
-        # Joining them has found something else.
+        # They are not all texts, which joining them has shown.
         return _checked_words(values, t, symbols)
 
 
