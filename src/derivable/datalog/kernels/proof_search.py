@@ -9,15 +9,18 @@ Every array is of int64 words, or int32 ones where it grows with the search; the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import load, pointer_at
 
-# A relation: the number of its first row among those of all relations; where the addresses of its columns begin; its
-# clauses, first those that read facts alone; where the index of each set of columns is named; the index of its facts,
-# -1 if it has none.
-BASE, SIZE, WIDTH, COLUMNS, CLAUSES, FIRST_END, CLAUSES_END, KIND, FACTS, INDEXES, STEP, RELATION_WORDS = range(12)
+# A relation: the number of its first row among those of all relations; where the addresses of its columns begin, how
+# far the words of each are from one another, and whether they have 32 bits; its clauses, first those that read facts
+# alone; the relation that has its facts alone, or -1; where the first index of each set of columns is named.
+BASE, SIZE, WIDTH, COLUMNS, STRIDE, IS_NARROW, CLAUSES, FIRST_END, CLAUSES_END, KIND, FACTS, INDEXES = range(12)
+STEP, RELATION_WORDS = range(12, 14)
 # What a relation is: a leaf, as its rows have no proofs; derived by clauses; or by instances that the caller has.
 LEAF, DERIVED, ELSEWHERE = range(3)
 # A clause: the terms of its head, its atoms and its tests.
@@ -26,12 +29,16 @@ HEAD, ATOMS, ATOMS_END, TESTS, TESTS_END, CLAUSE_WORDS = range(6)
 RELATION, TERMS, SHARED, IS_ANY, ATOM_WORDS = range(5)
 # A term: a variable, or -1 and a constant.
 VARIABLE, CONSTANT, TERM_WORDS = range(3)
-# A test: what is compared, with which operator, and the variables, as bits; or an atom that is to have no row.
-OPERATOR, LEFT, RIGHT, OF, ABSENT, ABSENT_INDEX, TEST_WORDS = range(7)
+# A test: what is compared, with which operator, and the variables, as bits; or the relation of a tuple that is to be
+# absent.
+OPERATOR, LEFT, RIGHT, OF, ABSENT, TEST_WORDS = range(6)
 EQUAL, UNEQUAL, LESS, AT_MOST, GREATER, AT_LEAST, NOT = range(7)
+FAILS, PASSES, HAS_NO_INDEX = range(3)
 # An index: the addresses of its keys and of the rows in their order, 0 if that is that of the rows; their number; the
-# parts of a key, each a column with its least value, the number of values and a factor, or words that it is among.
-KEYS, ORDER, COUNT, PARTS, FIRST_PART = range(5)
+# column and the word that they have, -1 if it has all rows, and the index over the same columns that is looked at next,
+# -1 if there is none; the parts of a key, each a column with its least value, the number of values and a factor, or
+# words that it is among.
+KEYS, ORDER, COUNT, ONLY_COLUMN, ONLY_WORD, NEXT, PARTS, FIRST_PART = range(8)
 COLUMN, LOW, SPAN, SCALE, WORDS, WORDS_COUNT, PART_WORDS = range(7)
 # The state: how many of each there are, how many tuples have their ways from facts, how far the two fronts are, and
 # what the caller has to do.
@@ -50,6 +57,20 @@ FEW_ROWS, ROWS_A_ROW = 4, 1 << 15
 # A frame of the join: an atom, its rows from where to where, their order, and what was bound and tested before.
 ATOM, AT, STOP, IN_ORDER, BOUND, TESTED, FRAME_WORDS = range(7)
 MOST_ATOMS, MOST_VARIABLES = 16, 60
+# Columns of a relation that rules here read: each set of them may have an index, and of a wider one that of all has.
+MOST_COLUMNS = 8
+# The row of `scratch` with the values [column] of the key for which an index is wanted.
+KEY = 2
+
+
+def number_of(columns: Sequence[int]) -> int:
+    """The number of a set of columns: bits, or all that there may be of one of more columns than MOST_COLUMNS."""
+    return sum(1 << c for c in columns) if len(columns) <= MOST_COLUMNS else (1 << MOST_COLUMNS) - 1
+
+
+def columns_of(number: int, width: int) -> tuple[int, ...]:
+    """The set of columns of a relation that has a number."""
+    return tuple(range(width)) if width > MOST_COLUMNS else tuple(c for c in range(width) if number >> c & 1)
 
 
 @kernel
@@ -87,6 +108,17 @@ def _key(index, values):
 
 
 @kernel
+def _index_of(relations, index_of, indexes, relation, mask, values):
+    """The index of a relation by a set of columns that has the rows with these values; -1 if there is none."""
+    index = index_of[relations[relation, INDEXES] + mask]
+    while index >= 0 and indexes[index, ONLY_COLUMN] >= 0:
+        if values[indexes[index, ONLY_COLUMN]] == indexes[index, ONLY_WORD]:
+            break
+        index = indexes[index, NEXT]
+    return index
+
+
+@kernel
 def _range(index, values):
     """From where to where the rows with these values are in the order of an index."""
     key, may_be = _key(index, values)
@@ -113,18 +145,38 @@ def _range(index, values):
 
 
 @kernel
-def _is_passed(tests, terms, indexes, words, values, k):
-    """Whether a test of bound variables holds."""
+def _has(state, relations, index_of, indexes, relation, values):
+    """Whether a relation has a tuple: FAILS, PASSES, or HAS_NO_INDEX, the index that is missing being wanted then."""
+    width = relations[relation, WIDTH]
+    if relations[relation, SIZE] == 0 or width == 0:
+        return PASSES if relations[relation, SIZE] else FAILS
+    mask = (np.int64(1) << min(width, MOST_COLUMNS)) - 1
+    index = _index_of(relations, index_of, indexes, relation, mask, values)
+    if index < 0:
+        state[WANTED], state[WANTED_MASK] = relation, mask
+        return HAS_NO_INDEX
+    start, stop = _range(indexes[index], values)
+    return PASSES if start < stop else FAILS
+
+
+@kernel
+def _tested(state, relations, tests, terms, index_of, indexes, words, values, k):
+    """What a test of bound variables says, as `_has`."""
     operator = tests[k, OPERATOR]
     if operator == NOT:
-        at, width = tests[k, LEFT], tests[k, RIGHT]
-        for column in range(width):
+        of, at = tests[k, ABSENT], tests[k, LEFT]
+        for column in range(relations[of, WIDTH]):
             variable = terms[at + column, VARIABLE]
             values[column] = terms[at + column, CONSTANT] if variable < 0 else words[variable]
-        if tests[k, ABSENT_INDEX] < 0:
-            return tests[k, ABSENT] == 0
-        start, stop = _range(indexes[tests[k, ABSENT_INDEX]], values)
-        return start == stop
+        has = _has(state, relations, index_of, indexes, of, values)
+        return has if has == HAS_NO_INDEX else PASSES - has
+    return PASSES if _holds(tests, terms, words, k) else FAILS
+
+
+@kernel
+def _holds(tests, terms, words, k):
+    """Whether a comparison of bound variables does."""
+    operator = tests[k, OPERATOR]
     left, right = tests[k, LEFT], tests[k, RIGHT]
     a = terms[left, CONSTANT] if terms[left, VARIABLE] < 0 else words[terms[left, VARIABLE]]
     b = terms[right, CONSTANT] if terms[right, VARIABLE] < 0 else words[terms[right, VARIABLE]]
@@ -184,11 +236,19 @@ def _undo(state, numbers, ways, ids, first_visited, first_way):
 
 
 @kernel
+def _word(relations, columns, relation, column, row):
+    """The word of a row in a column."""
+    address, at = columns[relations[relation, COLUMNS] + column], row * relations[relation, STRIDE]
+    if relations[relation, IS_NARROW]:
+        return np.int64(load(pointer_at(address, np.int32), at))
+    return load(pointer_at(address, np.int64), at)
+
+
+@kernel
 def _fill(relations, columns, relation, row, values):
     """Write the words of a row to `values` [column]."""
-    at = relations[relation, COLUMNS]
     for column in range(relations[relation, WIDTH]):
-        values[column] = load(pointer_at(columns[at + column], np.int64), row)
+        values[column] = _word(relations, columns, relation, column, row)
 
 
 @kernel
@@ -221,7 +281,12 @@ def _instances(
             for k in range(num_tests):
                 if not tested >> k & 1 and tests[first_test + k, OF] & ~bound == 0:
                     tested |= np.int64(1) << k
-                    if not _is_passed(tests, terms, indexes, words, values, first_test + k):
+                    said = _tested(
+                        state, relations, tests, terms, index_of, indexes, words, values, first_test + k
+                    )  # fmt: skip
+                    if said == HAS_NO_INDEX:
+                        return NO_INDEX
+                    if said == FAILS:
                         break
             else:
                 if remaining == 0:
@@ -264,7 +329,7 @@ def _instances(
                                 free |= np.int64(1) << variable
                         start, stop, index = np.int64(0), relations[of, SIZE], np.int64(-1)
                         if mask != 0 and stop:
-                            index = index_of[relations[of, INDEXES] + mask]
+                            index = _index_of(relations, index_of, indexes, of, mask, values)
                             if index < 0:
                                 if missing < 0 or stop < relations[atoms[first_atom + missing, RELATION], SIZE]:
                                     missing, missing_mask = atom, mask
@@ -282,8 +347,11 @@ def _instances(
                         if missing >= 0:
                             few += relations[atoms[first_atom + missing, RELATION], SIZE] // ROWS_A_ROW
                         if missing >= 0 and (best < 0 or best_stop - best_start > few):
-                            state[WANTED] = atoms[first_atom + missing, RELATION]
-                            state[WANTED_MASK] = missing_mask
+                            of, at = atoms[first_atom + missing, RELATION], atoms[first_atom + missing, TERMS]
+                            state[WANTED], state[WANTED_MASK] = of, missing_mask
+                            for column in range(relations[of, WIDTH]):
+                                variable = terms[at + column, VARIABLE]
+                                values[column] = terms[at + column, CONSTANT] if variable < 0 else words[variable]
                             return NO_INDEX
                         frames[depth, ATOM], frames[depth, AT], frames[depth, STOP] = best, best_start, best_stop
                         frames[depth, IN_ORDER] = 0 if best_index < 0 else indexes[best_index, ORDER]
@@ -308,7 +376,7 @@ def _instances(
             goes_on = True
             for column in range(relations[of, WIDTH]):
                 variable = terms[at + column, VARIABLE]
-                word = load(pointer_at(columns[relations[of, COLUMNS] + column], np.int64), row)
+                word = _word(relations, columns, of, column, row)
                 if variable < 0:
                     goes_on &= word == terms[at + column, CONSTANT]
                 elif bound >> variable & 1:
@@ -335,19 +403,29 @@ def _improve(relations, visited, ways, needs, way):
 
 
 @kernel
+def _knows_facts(state, relations, columns, index_of, indexes, visited, ids, values, first_visited):
+    """Whether there are indexes that say which of the tuples from `first_visited` on are facts of derived relations."""
+    for number in range(first_visited, state[VISITED]):
+        of = visited[number, OF_RELATION]
+        if relations[of, KIND] != LEAF and relations[of, FACTS] != -1:
+            _fill(relations, columns, of, ids[number] - relations[of, BASE], values)
+            if _has(state, relations, index_of, indexes, relations[of, FACTS], values) == HAS_NO_INDEX:
+                return False
+    return True
+
+
+@kernel
 def _accept(
-    state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, values, first_visited, first_way
+    state, relations, columns, index_of, indexes, visited, ids, ways, needs, fronts, queue, values, first_visited,
+    first_way,
 ):  # fmt: skip
     """Have what the ways of a tuple, which are complete, say: new tuples in the fronts, and heights."""
     for number in range(first_visited, state[VISITED]):
         of = visited[number, OF_RELATION]
         is_leaf = relations[of, KIND] == LEAF
         if not is_leaf and relations[of, FACTS] != -1:
-            is_leaf = relations[of, WIDTH] == 0
-            if not is_leaf:
-                _fill(relations, columns, of, ids[number] - relations[of, BASE], values)
-                start, stop = _range(indexes[relations[of, FACTS]], values)
-                is_leaf = start < stop
+            _fill(relations, columns, of, ids[number] - relations[of, BASE], values)
+            is_leaf = _has(state, relations, index_of, indexes, relations[of, FACTS], values) == PASSES
         if is_leaf:
             visited[number, HEIGHT] = 0
         elif relations[of, STEP]:
@@ -396,7 +474,7 @@ def search(
     fronts  [2, visited] the tuples of this level, which are expanded from `state[FRONT]` on, and of the next one
     queue   [visited + 1] and scratch [3 + MOST_ATOMS, 64]: for use here
     """
-    rows, words, values, frames = scratch[0], scratch[1], scratch[2], scratch[3:]
+    rows, words, values, frames = scratch[0], scratch[1], scratch[KEY], scratch[3:]
     stop = state[LOOKED] + state[MOST]
     # Once the levels before this one are expanded, all proofs are there that have one rule more in a row than these are
     # levels; what is a part of a rule begins no level.
@@ -438,22 +516,27 @@ def search(
                 _undo(state, numbers, ways, ids, first_visited, first_way)
                 state[LOOKED] = looked
                 return reason
+        if not _knows_facts(state, relations, columns, index_of, indexes, visited, ids, values, first_visited):
+            _undo(state, numbers, ways, ids, first_visited, first_way)
+            state[LOOKED] = looked
+            return NO_INDEX
         state[BEGUN if begins else FRONT] += 1
         _accept(
-            state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, values, first_visited,
-            first_way,
+            state, relations, columns, index_of, indexes, visited, ids, ways, needs, fronts, queue, values,
+            first_visited, first_way,
         )  # fmt: skip
     return DONE
 
 
 @kernel(
-    "int64[] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,] int64[]"
-    " int64[] int64[,]"
+    "int64[] int64[,] int64[] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,]"
+    " int64[] int64[] int64[,]"
 )
 def add_ways(
-    state, relations, columns, indexes, numbers, visited, ids, ways, needs, fronts, queue, scratch, names, ends, needed,
+    state, relations, columns, index_of, indexes, numbers, visited, ids, ways, needs, fronts, queue, scratch, names,
+    ends, needed,
 ):  # fmt: skip
-    """Add the ways of the tuple whose ways are wanted, for all of which there is room.
+    """Add the ways of the tuple whose ways are wanted, for all of which there is room, and indexes of facts.
 
     names  [way] the clauses; ends [way] where the needs of each end among `needed` [need, 2]: relations and rows
     """
@@ -467,17 +550,24 @@ def add_ways(
             _need(state, ways, needs, number)
         begin = ends[k]
     _accept(
-        state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, scratch[2], first_visited,
-        first_way,
+        state, relations, columns, index_of, indexes, visited, ids, ways, needs, fronts, queue, scratch[KEY],
+        first_visited, first_way,
     )  # fmt: skip
 
 
-@kernel("int64[] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,] int64")
-def begin(state, relations, columns, indexes, numbers, visited, ids, ways, needs, fronts, queue, scratch, row):
+@kernel(
+    "int64[] int64[,] int64[] int64[] int64[,] int32[] int32[,] int64[] int32[,] int32[,] int32[,] int32[] int64[,]"
+    " int64"
+)
+def begin(
+    state, relations, columns, index_of, indexes, numbers, visited, ids, ways, needs, fronts, queue, scratch, row
+):  # fmt: skip
     """Make a row of the relation `state[WANTED]` the goal of a search that has nothing so far."""
     ways[0, FIRST_NEED] = 0
     state[GOAL] = _visit(state, relations, numbers, visited, ids, state[WANTED], row)
-    _accept(state, relations, columns, indexes, visited, ids, ways, needs, fronts, queue, scratch[2], 0, 0)
+    _accept(
+        state, relations, columns, index_of, indexes, visited, ids, ways, needs, fronts, queue, scratch[KEY], 0, 0
+    )  # fmt: skip
     if state[NEXT_END] == 1:
         fronts[0, 0] = fronts[1, 0]
         state[FRONT_END], state[NEXT_END] = 1, 0

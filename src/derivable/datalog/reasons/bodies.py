@@ -14,7 +14,7 @@ import numpy as np
 
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.reasons.model import Model
-from derivable.datalog.reasons.rows import Row, Rows
+from derivable.datalog.reasons.rows import Index, Row, Rows
 from derivable.datalog.reasons.scalar import Evaluate, evaluator, value_of
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import Define, Ordering, Step, asked
@@ -48,18 +48,19 @@ class _Access:
     checks: tuple[tuple[int, int], ...]
     most: int | None
 
-    def range(self, words: Sequence[int]) -> tuple[int, int]:
-        """From where to where the rows are that fit, in the order of an index."""
+    def range(self, words: Sequence[int]) -> tuple[Index | None, int, int]:
+        """From where to where the rows are that fit, in the order of an index, None for that of the rows."""
         if not self.rows.size or not self.columns:
-            return 0, self.rows.size
+            return None, 0, self.rows.size
         key = [words[place] if place >= 0 else word for place, word in self.key]
-        return self.rows.index(self.columns).range_of(key)
+        index = self.rows.index(self.columns, key)
+        return index, *index.range_of(key)
 
-    def numbers(self, start: int, stop: int) -> Sequence[int]:
+    def numbers(self, index: Index | None, start: int, stop: int) -> Sequence[int]:
         """The numbers of the rows of a range, as far as they are looked at."""
         if self.most is not None:
             stop = min(stop, start + self.most)
-        return self.rows.index(self.columns).numbers(start, stop) if self.columns else range(start, stop)
+        return range(start, stop) if index is None else index.numbers(start, stop)
 
 
 class _State:
@@ -177,16 +178,16 @@ class Body:
         if state.branch is not None:
             yield from self._branches(*state.branch, state, words, rows)
             return
-        chosen, first, last, access = -1, 0, 0, None
+        chosen, first, last, access, order = -1, 0, 0, None, None
         for position, each in state.atoms.items():
-            start, stop = each.range(words)
+            index, start, stop = each.range(words)
             if start == stop:
                 return
             if access is None or stop - start < last - first:
-                chosen, first, last, access = position, start, stop, each
+                chosen, first, last, access, order = position, start, stop, each, index
         assert access is not None
         after = state.next(chosen, self.whole[chosen])
-        for number in access.numbers(first, last):
+        for number in access.numbers(order, first, last):
             row = access.rows.row(number)
             for column, place in access.binds:
                 words[place] = row[column]

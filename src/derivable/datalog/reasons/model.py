@@ -60,7 +60,7 @@ class Model:
             if table is None:
                 rows = self.facts_of(relation)[0]
             else:
-                rows = Rows([table.column(c) for c in range(len(table.types))], table.size)
+                rows = Rows(table.words(), table.size)
             self._rows[relation] = rows
         return rows
 

@@ -1,7 +1,9 @@
 """The rows of a relation, looked for by the values of any of its columns.
 
-An index over some columns is made when these are first looked for, and is one sort: keys of several columns are packed
-in one word where their ranges fit, else the columns' words are numbered first.
+An index over some columns is one sort: keys of several columns are packed in one word where their ranges fit, else the
+columns' words are numbered first. To sort a large relation takes the time of many passes over a column, and the
+tuples of a proof often share a word, such as where a path begins; so at first only the rows are sorted that have one of
+the words of a key, and all rows when other words come again and again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from derivable.datalog.policy.costs import policy
 from derivable.parallel.digits import order_by_digits
 
 Row = tuple[int, ...]
@@ -20,13 +23,26 @@ def _no_words(count: int) -> list[memoryview | None]:
     return [None] * count
 
 
-class _Index:
-    """The numbers of rows in the order of their keys."""
+class Index:
+    """The numbers of rows in the order of their keys.
 
-    def __init__(self, columns: Sequence[np.ndarray]):
+    columns  the words [row] of what a key is made of
+    rows     the numbers [row] of the rows, in order; None for all rows of a relation
+    only     the column and the word that these rows have
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[np.ndarray],
+        rows: np.ndarray | None = None,
+        only: tuple[int, int] | None = None,
+    ):
+        self.only = only
         self.words: list[memoryview | None] = []
         self.scales: list[tuple[int, int, int]] = []
-        lows, highs = [int(c.min()) for c in columns], [int(c.max()) for c in columns]
+        is_empty = not len(columns[0])
+        lows = [0 if is_empty else int(c.min()) for c in columns]
+        highs = [0 if is_empty else int(c.max()) for c in columns]
         spans = [high - low + 1 for low, high in zip(lows, highs)]
         total = 1
         for span in spans:
@@ -52,8 +68,11 @@ class _Index:
         for part, (_, span, _) in zip(parts[1:], self.scales[1:]):
             keys = keys * span + part
         is_ordered = bool((keys[1:] >= keys[:-1]).all())
-        self.order = None if is_ordered else order_by_digits([keys])
-        self.sorted = np.ascontiguousarray(keys if self.order is None else keys[self.order])
+        order = None if is_ordered else order_by_digits([keys])
+        self.sorted = np.ascontiguousarray(keys if order is None else keys[order])
+        self.order = rows if order is None or rows is None else rows[order]
+        if rows is None:
+            self.order = order
         self.keys = self.sorted.data
         self.is_single = len(columns) == 1
         self.pair = self.scales if len(columns) == 2 and self.words == [None, None] else None
@@ -101,14 +120,29 @@ class _Index:
 
 
 class Rows:
-    """The distinct or repeated rows of a relation as columns of words [row] int64."""
+    """The distinct or repeated rows of a relation.
+
+    columns    words [row] of 32 or 64 bits, all of one type
+    stride     how far they are from one another, in words; the same in all columns
+    """
 
     def __init__(self, columns: Sequence[np.ndarray], size: int):
-        self.columns = [np.ascontiguousarray(column, dtype=np.int64) for column in columns]
-        self.size = size
+        self.columns, self.size, self.stride = list(columns), size, 1
+        self.is_narrow = bool(columns) and all(column.dtype == np.int32 for column in columns)
+        word_type = np.dtype(np.int32 if self.is_narrow else np.int64)
+        strides = {column.strides[0] for column in columns}
+        if len(strides) == 1 and {column.dtype for column in columns} == {word_type}:
+            self.stride, rest = divmod(strides.pop(), word_type.itemsize)
+            assert not rest
+        else:
+            self.columns = [np.ascontiguousarray(column, dtype=word_type) for column in columns]
         self.words = [column.data for column in self.columns]
         self.all_columns = tuple(range(len(self.columns)))
-        self.indexes: dict[tuple[int, ...], _Index] = {}
+        self.indexes: dict[tuple[int, ...], Index] = {}
+        # Indexes of the rows with a word: columns of the key, and (column, word).
+        self.parts: dict[tuple[tuple[int, ...], tuple[int, int]], Index] = {}
+        # (column, word) -> the numbers of the rows that have it, as passes have said; their number.
+        self.with_word: dict[tuple[int, int], np.ndarray] = {}
 
     @staticmethod
     def none(width: int) -> Rows:
@@ -117,17 +151,45 @@ class Rows:
     def row(self, number: int) -> Row:
         return tuple([column[number] for column in self.words])
 
-    def index(self, columns: tuple[int, ...]) -> _Index:
+    def index(self, columns: tuple[int, ...], key: Sequence[int]) -> Index:
+        """An index over some columns that has the rows of a key at least."""
         index = self.indexes.get(columns)
-        if index is None:
-            index = self.indexes[columns] = _Index([self.columns[c] for c in columns])
+        if index is not None:
+            return index
+        if self.parts:
+            for only in zip(columns, key):
+                index = self.parts.get((columns, only))
+                if index is not None:
+                    return index
+        only = self._few_with_word(columns, key)
+        if only is None:
+            index = self.indexes[columns] = Index([self.columns[c].astype(np.int64) for c in columns])
+        else:
+            rows = self.with_word[only]
+            words = [self.columns[c][rows].astype(np.int64) for c in columns]
+            index = self.parts[columns, only] = Index(words, rows, only)
         return index
+
+    def _few_with_word(self, columns: tuple[int, ...], key: Sequence[int]) -> tuple[int, int] | None:
+        """The column and the word of a key that the fewest rows have; None if all rows are better sorted."""
+        if self.size <= policy().few:
+            return None
+        pairs = list(zip(columns, key))
+        known = [pair for pair in pairs if pair in self.with_word]
+        if not known:
+            if len(self.with_word) + len(pairs) > policy().far_off:
+                return None
+            for column, word in pairs:
+                self.with_word[column, word] = np.flatnonzero(self.columns[column] == word)
+            known = pairs
+        best = min(known, key=lambda pair: len(self.with_word[pair]))
+        return best if len(self.with_word[best]) * policy().layer_times <= self.size else None
 
     def numbers(self, columns: tuple[int, ...], key: Sequence[int]) -> Sequence[int]:
         """The numbers of the rows that have these words in these columns."""
         if not self.size or not columns:
             return range(self.size)
-        index = self.index(columns)
+        index = self.index(columns, key)
         return index.numbers(*index.range_of(key))
 
     def find(self, row: Row) -> Sequence[int]:

@@ -17,7 +17,7 @@ from derivable.datalog.kernels import proof_search as k
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body
 from derivable.datalog.reasons.model import Model
-from derivable.datalog.reasons.rows import Row, Rows
+from derivable.datalog.reasons.rows import Index, Row, Rows
 from derivable.datalog.reasons.scalar import are_words_compared
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.values.values import word_of
@@ -27,8 +27,6 @@ from derivable.device.cpu.memory import longer, next_length
 Needs = tuple[tuple[str, Row], ...]
 
 _OPERATORS = {"==": k.EQUAL, "!=": k.UNEQUAL, "<": k.LESS, "<=": k.AT_MOST, ">": k.GREATER, ">=": k.AT_LEAST}
-# Columns of a relation that a kernel reads: each set of them may have an index.
-_MOST_COLUMNS = 8
 # Tuples and ways that a search has room for at first.
 _FIRST_ROOM = 1 << 10
 # How many instances a kernel looks at where Python looks at one.
@@ -80,8 +78,8 @@ class Search:
         self.tests: list[list[int]] = []
         self.index_of: list[int] = []
         self.indexes: list[list[int]] = []
-        # What the addresses of indexes belong to.
-        self.alive: list[object] = []
+        # (index, which set of columns of which relation it is for); the addresses belong to these indexes.
+        self.made_for: set[tuple[Index, int]] = set()
         self.arrays: tuple[np.ndarray, ...] = ()
 
     # Arrays
@@ -102,18 +100,9 @@ class Search:
         return self.numbers[relation]
 
     def _number(self, name: str) -> None:
-        model, rows = self.model, self.model.rows(name)
-        self.numbers[name] = len(self.names)
-        self.names.append(name)
-        self.all_rows.append(rows)
-        record = [0] * k.RELATION_WORDS
-        record[k.BASE], record[k.SIZE], record[k.WIDTH] = self.total, rows.size, len(rows.columns)
-        record[k.STEP] = int(not name.startswith("#"))
-        record[k.COLUMNS], record[k.INDEXES], record[k.FACTS] = len(self.columns), len(self.index_of), -1
-        self.columns += [column.ctypes.data for column in rows.columns]
-        self.index_of += [-1] * (1 << min(len(rows.columns), _MOST_COLUMNS))
-        self.total += rows.size
-        self.relations.append(record)
+        model = self.model
+        self.numbers[name] = self._add_rows(name, model.rows(name))
+        record = self.relations[-1]
         if name in model.aggregates:
             record[k.KIND] = k.ELSEWHERE if model.aggregates[name].operator == "disjunct" else k.LEAF
         elif name in model.keys:
@@ -121,11 +110,27 @@ class Search:
         elif name not in model.clauses and name not in model.tables:
             record[k.KIND] = k.LEAF
         else:
-            reads = len(rows.columns) <= _MOST_COLUMNS and all(map(self._reads, chain(*self.bodies_of(name))))
+            is_narrow = record[k.WIDTH] <= k.MOST_COLUMNS
+            reads = is_narrow and all(map(self._reads, chain(*self.bodies_of(name))))
             record[k.KIND] = k.DERIVED if reads else k.ELSEWHERE
             facts = model.facts_of(name)[0]
             if facts.size:
-                record[k.FACTS] = self._index(facts, facts.all_columns) if facts.all_columns else 0
+                record[k.FACTS] = self._add_rows(name, facts)
+
+    def _add_rows(self, name: str, rows: Rows) -> int:
+        """Number the rows of a relation, or some of them."""
+        record = [0] * k.RELATION_WORDS
+        record[k.BASE], record[k.SIZE], record[k.WIDTH] = self.total, rows.size, len(rows.columns)
+        record[k.STEP] = int(not name.startswith("#"))
+        record[k.COLUMNS], record[k.INDEXES], record[k.FACTS] = len(self.columns), len(self.index_of), -1
+        record[k.STRIDE], record[k.IS_NARROW] = rows.stride, int(rows.is_narrow)
+        self.columns += [column.ctypes.data for column in rows.columns]
+        self.index_of += [-1] * (1 << min(len(rows.columns), k.MOST_COLUMNS))
+        self.total += rows.size
+        self.relations.append(record)
+        self.names.append(name)
+        self.all_rows.append(rows)
+        return len(self.relations) - 1
 
     def _behind(self, name: str) -> list[str]:
         """The relations whose tuples those of a relation may need."""
@@ -154,7 +159,7 @@ class Search:
                     terms, reads = (), are_words_compared(condition) and r.names(literal) <= bound
                 case _:
                     return False
-            if not reads or len(terms) > _MOST_COLUMNS:
+            if not reads or len(terms) > k.MOST_COLUMNS:
                 return False
         return True
 
@@ -188,14 +193,8 @@ class Search:
             test = [0] * k.TEST_WORDS
             test[k.OF] = sum(1 << body.slots[name] for name in r.names(literal))
             if isinstance(literal, r.Negated):
-                rows = self.model.rows(literal.relation)
-                test[k.OPERATOR], test[k.LEFT], test[k.RIGHT] = (
-                    k.NOT,
-                    self._add_terms(body, literal.terms),
-                    len(literal.terms),
-                )
-                test[k.ABSENT] = rows.size
-                test[k.ABSENT_INDEX] = self._index(rows, rows.all_columns) if rows.size and rows.columns else -1
+                test[k.OPERATOR], test[k.LEFT] = k.NOT, self._add_terms(body, literal.terms)
+                test[k.ABSENT] = self._add_rows(literal.relation, self.model.rows(literal.relation))
             else:
                 assert isinstance(literal, r.Filter)
                 assert isinstance(literal.condition, r.Apply)
@@ -219,29 +218,11 @@ class Search:
                 self.terms.append([next(self.unnamed), 0])
         return at
 
-    def _index(self, rows: Rows, columns: tuple[int, ...]) -> int:
-        """The number of the index of some rows by some columns."""
-        index = rows.index(columns)
-        self.alive.append(index)
-        record = [0] * (k.FIRST_PART + _MOST_COLUMNS * k.PART_WORDS)
-        record[k.KEYS], record[k.COUNT], record[k.PARTS] = index.sorted.ctypes.data, rows.size, len(columns)
-        record[k.ORDER] = 0 if index.order is None else index.order.ctypes.data
-        for part, (column, words, (low, span, scale)) in enumerate(zip(columns, index.words, index.scales)):
-            at = k.FIRST_PART + part * k.PART_WORDS
-            record[at + k.COLUMN], record[at + k.LOW], record[at + k.SPAN], record[at + k.SCALE] = (
-                column,
-                low,
-                span,
-                scale,
-            )
-            if words is not None:
-                record[at + k.WORDS], record[at + k.WORDS_COUNT] = np.asarray(words).ctypes.data, len(words)
-        self.indexes.append(record)
-        return len(self.indexes) - 1
-
     def _pack(self) -> None:
         def packed(records: list[list[int]], width: int) -> np.ndarray:
             return np.array(records, np.int64).reshape(-1, width)
+
+        index_words = max(map(len, self.indexes), default=k.FIRST_PART)
 
         self.arrays = (
             packed(self.relations, k.RELATION_WORDS),
@@ -251,15 +232,38 @@ class Search:
             packed(self.terms, k.TERM_WORDS),
             packed(self.tests, k.TEST_WORDS),
             np.array(self.index_of, np.int64),
-            packed(self.indexes, k.FIRST_PART + _MOST_COLUMNS * k.PART_WORDS),
+            packed([one + [0] * (index_words - len(one)) for one in self.indexes], index_words),
         )
 
-    def _add_index(self, relation: int, mask: int) -> None:
-        """Make the index of a relation by a set of columns."""
+    def add_index(self, relation: int, columns: tuple[int, ...], key: Row) -> None:
+        """Have an index over some columns of a relation that has the rows of a key."""
         rows = self.all_rows[relation]
-        columns = tuple(c for c in range(len(rows.columns)) if mask >> c & 1)
-        self.index_of[self.relations[relation][k.INDEXES] + mask] = self._index(rows, columns)
+        if not rows.size or not columns:
+            return
+        index, at = rows.index(columns, key), self.relations[relation][k.INDEXES] + k.number_of(columns)
+        if (index, at) in self.made_for:
+            return
+        self.made_for.add((index, at))
+        record = [0] * k.FIRST_PART
+        record[k.KEYS], record[k.COUNT], record[k.PARTS] = index.sorted.ctypes.data, len(index.sorted), len(columns)
+        record[k.ORDER] = 0 if index.order is None else index.order.ctypes.data
+        record[k.ONLY_COLUMN], record[k.ONLY_WORD] = (-1, 0) if index.only is None else index.only
+        record[k.NEXT] = self.index_of[at]
+        for column, words, (low, span, scale) in zip(columns, index.words, index.scales):
+            part = [0] * k.PART_WORDS
+            part[k.COLUMN], part[k.LOW], part[k.SPAN], part[k.SCALE] = column, low, span, scale
+            if words is not None:
+                part[k.WORDS], part[k.WORDS_COUNT] = np.asarray(words).ctypes.data, len(words)
+            record += part
+        self.index_of[at] = len(self.indexes)
+        self.indexes.append(record)
         self._pack()
+
+    def add_facts_index(self, relation: int, row: Row) -> None:
+        """Have an index that says whether a tuple of a relation is a fact."""
+        facts = self.relations[relation][k.FACTS]
+        if facts >= 0:
+            self.add_index(facts, self.all_rows[facts].all_columns, row)
 
     # Searches
 
@@ -280,7 +284,8 @@ class _Run:
         self.state = np.zeros(k.STATE_WORDS, np.int64)
         # Most of it is never touched.
         self.numbers = np.zeros(search.total, np.int32)
-        self.scratch = np.empty((k.MOST_ATOMS + 4, 64), np.int64)
+        most_columns = max(len(rows.columns) for rows in search.all_rows)
+        self.scratch = np.empty((k.MOST_ATOMS + 4, max(64, most_columns)), np.int64)
         self.visited = np.empty((_FIRST_ROOM, k.VISIT_WORDS), np.int32)
         self.ids = np.empty(_FIRST_ROOM, np.int64)
         self.ways = np.empty((_FIRST_ROOM, k.WAY_WORDS), np.int32)
@@ -290,11 +295,12 @@ class _Run:
         self.elsewhere: list[Needs] = []
         self.limit = LOOKED_AT * policy().most_instances
         self.state[k.WANTED], self.state[k.MOST] = relation, min(_LOOKS, self.limit)
+        search.add_facts_index(relation, search.all_rows[relation].row(row))
         k.begin(self.state, *self._few_arrays(), *self._room(), row)
 
     def _few_arrays(self) -> tuple[np.ndarray, ...]:
-        relations, columns, *_, indexes = self.search.arrays
-        return relations, columns, indexes
+        relations, columns, *_, index_of, indexes = self.search.arrays
+        return relations, columns, index_of, indexes
 
     def _room(self) -> tuple[np.ndarray, ...]:
         return (
@@ -327,7 +333,9 @@ class _Run:
         is_least = True
         while (reason := k.search(state, *search.arrays, *self._room())) != k.DONE:
             if reason == k.NO_INDEX:
-                search._add_index(int(state[k.WANTED]), int(state[k.WANTED_MASK]))
+                relation, mask = int(state[k.WANTED]), int(state[k.WANTED_MASK])
+                columns = k.columns_of(mask, len(search.all_rows[relation].columns))
+                search.add_index(relation, columns, tuple(self.scratch[k.KEY, list(columns)].tolist()))
             elif reason == k.NO_ROOM:
                 self._make_room(int(state[k.WANTED]))
             elif reason == k.NO_WAYS:
@@ -350,6 +358,7 @@ class _Run:
         for needs in ways:
             for name, need in needs:
                 needed.append((numbers[name], search.all_rows[numbers[name]].find(need)[0]))
+                search.add_facts_index(numbers[name], need)
             ends.append(len(needed))
         for of, more, length in (
             (k.VISITED, len(needed), len(self.ids)),
@@ -359,12 +368,9 @@ class _Run:
             if state[of] + more > length:
                 self._make_room(of, more)
         state[k.LOOKED] += LOOKED_AT * len(ends)
-        relations, columns, indexes = self._few_arrays()
         k.add_ways(
             state,
-            relations,
-            columns,
-            indexes,
+            *self._few_arrays(),
             *self._room(),
             -1 - number - np.arange(len(ends), dtype=np.int64),
             np.array(ends, np.int64),

@@ -153,6 +153,9 @@ class OverlayTable(Table):
         found[is_own] = self.own.column(position, rows[is_own] - count, dtype)
         return found
 
+    def words(self) -> list[np.ndarray]:
+        return self.all_columns([np.int64] * len(self.types))
+
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
     ) -> np.ndarray:

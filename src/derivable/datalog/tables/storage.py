@@ -142,6 +142,12 @@ class Table:
         """Words [row] of one column of some rows where they lie in the log, in its type; nothing is copied."""
         return self.log[rows, position]
 
+    def words(self) -> list[np.ndarray]:
+        """Words [row] of all columns, of 32 or 64 bits, where they lie if they are written."""
+        if not self.has_log:
+            return self._columns_of_sets(dict.fromkeys(range(len(self.types)), self.word_type))
+        return [self.view(c, slice(0, self.size)) for c in range(len(self.types))]
+
     def all_columns(self, dtypes: Sequence[Any]) -> list[np.ndarray]:
         """Words [row] of all columns, of these dtypes."""
         if not self.has_log:
