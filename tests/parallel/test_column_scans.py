@@ -1,0 +1,323 @@
+"""Scans and segments of one column, many rows at a time, against the same one row after the other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import derivable as dv
+from derivable.algebra.monoids import NAMED
+from derivable.parallel import element_folds
+from derivable.parallel.element_kernels import scan_schedule
+from parallel import element_oracle as oracle
+from parallel.operator_cases import linear
+
+swapped = dv.parallel.operator(lambda f, g: (g[0] + g[1] * f[0], g[1] * f[1]), neutral=(0.0, 1.0))
+OPERATORS = {name: NAMED[name] for name in ("add", "mul", "logaddexp", "min", "max")}
+OPERATORS |= {"linear": dv.parallel.operator(linear, neutral=(1.0, 0.0)), "swapped": swapped}
+EXTREMA = ("min", "max")
+DIRECTIONS = [{"reverse": reverse, "exclusive": exclusive} for reverse in (False, True) for exclusive in (False, True)]
+LENGTHS = [0, 1, 2, 7, 8, 9, 10, 16, 17, 18, 33, 34, 63, 65, 300]
+
+
+def leaves_of(arrays):
+    return [array.reshape(-1, 1, 1) for array in arrays]
+
+
+def typed(name, dtype):
+    return OPERATORS[name].typed((str(dtype),) * len(OPERATORS[name].element.leaf_shapes))
+
+
+def scan(name, values, **options):
+    """[leaf] results of values [leaf], arrays [row]."""
+    return [np.ravel(leaf) for leaf in element_folds.scan(typed(name, values[0].dtype), leaves_of(values), **options)]
+
+
+def pull(name, adjoints, values, results, **options):
+    groups = map(leaves_of, (adjoints, values, results))
+    return [np.ravel(x) for x in element_folds.scan_vjp(typed(name, values[0].dtype), *groups, **options)]
+
+
+def expected_scan(name, values, dtype=float, **options):
+    """One row after the other in some type."""
+    with np.errstate(all="ignore"):
+        found = oracle.scan(typed(name, np.dtype(dtype)), leaves_of([x.astype(dtype) for x in values]), **options)
+    return [np.ravel(leaf) for leaf in found]
+
+
+def expected_pull(name, adjoints, values, **options):
+    groups = (leaves_of([x.astype(float) for x in group]) for group in (adjoints, values))
+    with np.errstate(all="ignore"):
+        found = oracle.scan_vjp(typed(name, "float64"), *groups, **options)
+    return [np.ravel(leaf) for leaf in found]
+
+
+def drawn(name, rng, rows, dtype):
+    if name in ("linear", "swapped"):
+        factors = rng.uniform(0.7, 1.2, rows)
+        factors[2::5] *= -1
+        factors[11::13] = 0
+        found = [factors, rng.normal(size=rows)]
+        return [x.astype(dtype) for x in (found if name == "linear" else found[::-1])]
+    if name in ("add", "mul"):
+        values = rng.uniform(0.8, 1.25, rows)
+        values[1::3] *= -1
+    else:
+        values = rng.normal(0, 3, rows)
+    return [values.astype(dtype)]
+
+
+def check(name, values, rng, **options):
+    """Of numbers far from the ends of their type."""
+    narrow = values[0].dtype == np.float32
+    results = scan(name, values, **options)
+    adjoints = [rng.normal(size=len(x)).astype(x.dtype) for x in values]
+    found = pull(name, adjoints, values, results, **options)
+    for mine, other in zip(results, expected_scan(name, values, **options), strict=True):
+        assert mine.dtype == values[0].dtype
+        if name in EXTREMA:
+            np.testing.assert_array_equal(mine, other)
+        else:
+            np.testing.assert_allclose(mine, other, rtol=1e-6 if narrow else 1e-12, atol=1e-6 if narrow else 1e-12)
+    tolerance = 3e-5 if narrow else 1e-11
+    for mine, other in zip(found, expected_pull(name, adjoints, values, **options), strict=True):
+        assert mine.dtype == values[0].dtype
+        np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "options", DIRECTIONS, ids=lambda x: "-".join(k for k, is_set in x.items() if is_set) or "plain"
+)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        # Kernels that differ from others only in the order of numbers, or in nothing new.
+        pytest.param(*kind, marks=pytest.mark.slow if kind in (("swapped", "float32"), ("min", "float64")) else ())
+        for kind in itertools.product(OPERATORS, ("float32", "float64"))
+    ],
+)
+def test_any_length(name, dtype, options):
+    for rows in LENGTHS:
+        rng = np.random.default_rng(rows)
+        values = drawn(name, rng, rows, dtype)
+        check(name, values, rng, **options)
+        if name in EXTREMA:
+            ties = (rng.integers(0, 6, rows) / 2).astype(dtype)
+            for column in (ties, np.sort(values[0]), np.sort(values[0])[::-1].copy()):
+                check(name, [column], rng, **options)
+        if name == "mul":
+            for zeros in ([0], [5], [17], [20, 21], [3, 60], range(70)):
+                with_zeros = values[0].copy()
+                with_zeros[[row for row in zeros if row < rows]] = 0
+                check(name, [with_zeros], rng, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATORS if name not in ("min", "swapped")])
+def test_segments_do_not_meet(name):
+    offsets = np.array([0, 0, 1, 9, 9, 27, 28, 100, 140, 140])
+    for options in DIRECTIONS:
+        rng = np.random.default_rng(1)
+        check(name, drawn(name, rng, 140, "float64"), rng, offsets=offsets, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["add", "logaddexp", "max"])
+def test_segment_reduce(name, dtype):
+    rng, op, wide = np.random.default_rng(2), typed(name, dtype), typed(name, "float64")
+    offsets = np.array([0, 0, 1, 3, 10, 10, 27, 44, 100, 1000, 1000])
+    values, adjoints = rng.normal(0, 3, (1000, 1, 1)).astype(dtype), rng.normal(size=(10, 1, 1)).astype(dtype)
+    (found,) = element_folds.segment_reduce(op, (values,), offsets)
+    (gradient,) = element_folds.segment_reduce_vjp(op, (adjoints,), (values,), offsets)
+    assert found.dtype == gradient.dtype == dtype
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    (expected,) = oracle.segment_reduce(wide, (values.astype(float),), offsets)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    (expected,) = oracle.segment_reduce_vjp(wide, (adjoints.astype(float),), (values.astype(float),), offsets)
+    np.testing.assert_allclose(gradient, expected, rtol=tolerance, atol=tolerance)
+
+
+# Numbers that leave the range of their type, or are none.
+INF, NAN = math.inf, math.nan
+FACTORS = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, 1e-20, 1e20, 1e-38, 3e38, 1e-45, INF, -INF, NAN, 1.0 + 1e-7]
+EXTREMES = {
+    ("mul", "float32"): (FACTORS, st.floats(0.5, 2, width=32)),
+    ("mul", "float64"): ([1e-300, 1e300, 1e-150, 1e150, 0.0, 5e-324, INF, NAN], st.floats(0.5, 2)),
+    ("add", "float32"): ([1e38, -1e38, 3e38, INF, -INF, NAN], st.floats(-2, 2, width=32)),
+    ("logaddexp", "float64"): ([-INF, -800.0, -100.0, 0.0, 100.0, 800.0, 5000.0], st.floats(-5, 5, width=32)),
+    ("max", "float32"): ([0.0, -0.0, INF, -INF, NAN], st.integers(-3, 3).map(float)),
+    ("min", "float32"): ([0.0, -0.0, INF, -INF, NAN], st.integers(-3, 3).map(float)),
+}
+
+
+def winners(name, values, reverse, exclusive):
+    """[row] whose number each result is, the first of several; -1 where there is none before."""
+    found, best = np.full(len(values), -1), -1
+    for row in range(len(values))[:: -1 if reverse else 1]:
+        before, now, old = best, values[row], values[best]
+        is_better = now != now or (now > old if name == "max" else now < old)
+        best = row if best < 0 or (old == old and is_better) else best
+        found[row] = before if exclusive else best
+    return found
+
+
+@pytest.mark.parametrize(("name", "dtype"), EXTREMES)
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_extremes_as_row_by_row(name, dtype, data):
+    extremes, others = EXTREMES[name, dtype]
+    numbers = st.one_of(st.sampled_from(extremes), *[others] * (4 if name in EXTREMA else 1))
+    values = np.array(data.draw(st.lists(numbers, min_size=1, max_size=80)), dtype)
+    options = data.draw(st.sampled_from(DIRECTIONS))
+    (found,), (expected,) = scan(name, [values], **options), expected_scan(name, [values], dtype, **options)
+    if name in EXTREMA:
+        np.testing.assert_array_equal(found, expected)
+        # The very number: zeros have signs, which NumPy's extrema do not keep.
+        won = winners(name, values, **options)
+        np.testing.assert_array_equal(np.signbit(found[won >= 0]), np.signbit(values[won[won >= 0]]))
+    elif name == "add":
+        # Of small numbers and large ones together little is left in either way.
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e32 if np.any(np.abs(values) > 2) else 1e-4)
+    else:
+        # Below the normal numbers a rounding is no relative error.
+        narrow = {"rtol": 1e-5, "atol": 1e-43}
+        wide = {"rtol": 1e-13, "atol": 1e-320 if name == "mul" else 1e-13}
+        np.testing.assert_allclose(found, expected, **(narrow if dtype == "float32" else wide))
+        normal = np.abs(expected) >= np.finfo(dtype).tiny
+        np.testing.assert_array_equal(np.sign(found[normal]), np.sign(expected[normal]))
+    if name in ("logaddexp", *EXTREMA):
+        adjoints = np.linspace(-1, 1, len(values)).astype(dtype)
+        (mine,), (other,) = (
+            pull(name, [adjoints], [values], [found], **options),
+            expected_pull(name, [adjoints], [values], **options),
+        )
+        tolerance = 1e-6 if dtype == "float32" else 1e-10
+        np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
+
+
+LINEAR_EXTREMES = [0.0, -0.0, 1.0, -1.0, 1e-20, 1e20, -3e38, 1e-45, INF, -INF, NAN]
+NUMBERS = st.one_of(st.sampled_from(LINEAR_EXTREMES), *[st.floats(-2, 2, width=32)] * 6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=50), st.sampled_from(DIRECTIONS))
+def test_extreme_linear_functions_as_row_by_row(rows, options):
+    values = list(np.array(rows, np.float32).T.copy())
+    found, expected = scan("linear", values, **options), expected_scan("linear", values, **options)
+    narrow = expected_scan("linear", values, np.float32, **options)
+    size = expected_scan("linear", [np.abs(x) for x in values], **options)
+    order = slice(None, None, -1 if options["reverse"] else 1)
+    # What was below the normal numbers may have been lost, or not, before it grew.
+    with np.errstate(all="ignore"):
+        grown = 1e-37 * np.cumprod(np.fmax(np.abs(values[0][order]).astype(float), 1))[order]
+    for mine, other, in_type, most in zip(found, expected, narrow, size):
+        # Where nothing came near the ends of the type, of which both ways may fall on another side.
+        inside = np.maximum.accumulate(most[order])[order] < 1e36
+        inside &= np.isfinite(in_type)
+        np.testing.assert_array_less(np.abs(mine[inside] - other[inside]), 2e-5 * most[inside] + grown[inside])
+        # What is no number, or infinite, is that in either way.
+        np.testing.assert_array_equal(np.isfinite(mine)[~np.isfinite(other)], False)
+
+
+@pytest.mark.parametrize("bad", [INF, NAN])
+@pytest.mark.parametrize("row", [0, 3, 20])
+def test_infinite_values_and_nan_in_sums(bad, row):
+    values = np.linspace(-1, 1, 40)
+    values[row] = bad
+    np.testing.assert_allclose(scan("logaddexp", [values]), expected_scan("logaddexp", [values]), rtol=1e-13)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.sampled_from([-INF, INF, -800.0, 800.0, 5000.0, NAN]), st.floats(-5, 5)), min_size=1, max_size=50
+    )
+)
+def test_extreme_segments(rows):
+    values, offsets = np.array(rows), np.array([0, len(rows)])
+    for name, ufunc in (("add", np.add), ("logaddexp", np.logaddexp)):
+        with np.errstate(all="ignore"):
+            expected = ufunc.reduce(values)
+        (found,) = element_folds.segment_reduce(typed(name, "float64"), leaves_of([values]), offsets)
+        np.testing.assert_allclose(found.item(), expected, rtol=1e-12, atol=1e-12)
+    op = typed("logaddexp", "float64")
+    gradient = np.ravel(element_folds.segment_reduce_vjp(op, [np.ones((1, 1, 1))], leaves_of([values]), offsets)[0])
+    if np.isnan(values).any():
+        assert len(rows) == 1 or np.isnan(gradient).all()
+    elif len(rows) > 1 and (values == -INF).all():
+        np.testing.assert_array_equal(gradient, 0)
+    else:
+        # Those that are infinite share alike.
+        with np.errstate(all="ignore"):
+            weights = (values == INF) if values.max() == INF else np.exp(values - values.max())
+        expected = weights / weights.sum() if len(rows) > 1 else np.ones(1)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-10, atol=1e-300)
+
+
+def test_long_scans_in_single_precision_do_not_drift():
+    """Row by row in float32 the sum stands still at 2^24 equal terms, and products drift."""
+    rng = np.random.default_rng(0)
+    values = (1 + 1e-3 * (rng.random(3_000_000) - 0.5)).astype(np.float32)
+    np.testing.assert_allclose(scan("mul", [values])[0], np.cumprod(values.astype(float)), rtol=2e-7)
+    zeros, ones = np.zeros(20_000_000, np.float32), np.ones(20_000_000, np.float32)
+    np.testing.assert_allclose(scan("logaddexp", [zeros])[0][-1], math.log(len(zeros)), rtol=1e-7)
+    np.testing.assert_array_equal(scan("add", [ones])[0][-3:], np.arange(3, dtype=np.float32) + (len(ones) - 2))
+    everything = np.array([0, len(ones)])
+    for name, column, total in (("logaddexp", zeros, math.log(len(zeros))), ("add", ones, len(ones))):
+        (found,) = element_folds.segment_reduce(typed(name, "float32"), leaves_of([column]), everything)
+        np.testing.assert_allclose(found.item(), total, rtol=1e-7)
+    # The adjoints of a plateau of ties, which its first row gets.
+    plateau = np.zeros(2**24 + 1000, np.float32)
+    (found,) = pull("max", [np.ones_like(plateau)], [plateau], scan("max", [plateau]))
+    assert found[0] == np.float32(len(plateau))
+    assert not found[1:].any()
+
+
+def test_long_decays():
+    """Products that underflow, and many terms, which row by row in float32 lose four digits."""
+    rng = np.random.default_rng(1)
+    factors = np.full(3_000_000, 0.999, np.float32)
+    terms = rng.normal(size=len(factors)).astype(np.float32)
+    products, sums = scan("linear", [factors, terms])
+    assert products[-1] == 0
+    np.testing.assert_allclose(products[:5000], 0.999 ** np.arange(1, 5001), rtol=1e-4)
+    scipy_signal = pytest.importorskip("scipy.signal")
+    expected = scipy_signal.lfilter([1.0], [1.0, -float(factors[0])], terms.astype(float))
+    np.testing.assert_allclose(sums, expected, rtol=1e-6, atol=1e-5)
+
+
+def test_same_bits_for_the_same_input():
+    values = np.random.default_rng(0).normal(size=10_000).astype(np.float32)
+    for name in ("add", "mul", "logaddexp"):
+        assert scan(name, [values])[0].tobytes() == scan(name, [values.copy()])[0].tobytes()
+
+
+def test_infinite_adjoints_stay_with_their_rows():
+    values, adjoints = np.arange(64.0) % 7, np.ones(64)
+    adjoints[[3, 50]] = INF, -INF
+    (found,) = pull("max", [adjoints], [values], scan("max", [values]))
+    assert found[:7].tolist() == [1, 1, 1, INF, 1, 1, -INF]
+    assert not found[7:].any()
+
+
+@pytest.mark.parametrize(
+    ("function", "neutral"),
+    [
+        (lambda f, g: (f[0] * g[0], f[0] * g[1] + f[1]), (1.0, 0.0)),  # the right one first
+        (lambda f, g: (f[0] + g[0], f[1] + g[1]), (0.0, 0.0)),
+        (lambda f, g: (f[0] * g[0], f[1] + g[1]), (1.0, 0.0)),
+    ],
+)
+def test_other_compositions_go_by_lines_as_well(function, neutral):
+    op = dv.parallel.operator(function, neutral=neutral).typed(("float64", "float64"))
+    assert scan_schedule(op, single=True).lanes == scan_schedule(op, single=True, back=True).lanes == 8
+    rng = np.random.default_rng(3)
+    values, adjoints = tuple(rng.uniform(0.5, 1.5, (2, 40, 1, 1))), tuple(rng.normal(size=(2, 40, 1, 1)))
+    results = element_folds.scan(op, values)
+    found = element_folds.scan_vjp(op, adjoints, values, results)
+    for mine, other in zip((*results, *found), (*oracle.scan(op, values), *oracle.scan_vjp(op, adjoints, values))):
+        np.testing.assert_allclose(mine, other, rtol=1e-11)
