@@ -11,7 +11,6 @@ import derivable as dv
 from algebra.expr_cases import BINARY_EXACT, BINARY_SMOOTH, UNARY_EXACT, UNARY_SMOOTH, run, trees
 from parallel.array_libraries import LIBRARIES, jacobian_backwards, jacobian_forwards
 from parallel.generated_operators import SCALARS, monoids, operator_of
-from parallel.operator_cases import crossing, thesis_argmax
 
 UNARY, BINARY = {**UNARY_EXACT, **UNARY_SMOOTH}, {**BINARY_EXACT, **BINARY_SMOOTH}
 COMMUTATIVE = [monoid for monoid in SCALARS if monoid.size == 1 or monoid.name == "earlier of two"]
@@ -68,59 +67,3 @@ def test_reduce_by_index(library, monoid, indices, seed):
         ),
         inputs,
     )
-
-
-SATURATED = dv.parallel.operator(lambda a, b: dv.minimum(a + b, 15.0), neutral=0.0)
-ARGMAX = dv.parallel.operator(thesis_argmax, neutral=(-np.inf, 2**30))
-CROSSING = dv.parallel.operator(crossing, neutral=(0.0, 1.0))
-# The thesis's categories: (operator, batch axes, float leaves).
-CATEGORIES = {
-    "saturated add": (SATURATED, (), 1),
-    "crossing tuples": (CROSSING, (), 2),
-    "add": ("add", (), 1),
-    "mul": ("mul", (), 1),
-    "min": ("min", (), 1),
-    "max": ("max", (), 1),
-    "vectorised add": ("add", (2,), 1),
-    "vectorised mul": ("mul", (2,), 1),
-    "vectorised max": ("max", (2,), 1),
-    "doubly vectorised mul": ("mul", (2, 2), 1),
-    "doubly vectorised saturated add": (SATURATED, (2, 2), 1),
-    "vectorised crossing tuples": (CROSSING, (2,), 2),
-}
-
-
-@pytest.mark.parametrize("library", LIBRARIES, ids=repr)
-@pytest.mark.parametrize("category", CATEGORIES)
-def test_reduce_by_index_by_category(category, library):
-    """Small whole numbers, so that sums and products are exact and zeros and ties are many."""
-    op, batch, leaves = CATEGORIES[category]
-    rng = np.random.default_rng(7)
-    indices = rng.integers(0, 4, 12)
-    inputs = [rng.integers(0, 4, (rows, *batch)).astype(np.float32) for rows in [4] * leaves + [12] * leaves]
-
-    def program(*parts):
-        first, second = (parts[:leaves], parts[leaves:]) if leaves > 1 else parts
-        return dv.parallel.reduce_by_index(first, op, library.array(indices), second)
-
-    np.testing.assert_array_equal(
-        jacobian_backwards(library, program, inputs), jacobian_forwards(library, program, inputs)
-    )
-
-
-@pytest.mark.parametrize("library", LIBRARIES, ids=repr)
-def test_argmax_by_index(library):
-    rng = np.random.default_rng(8)
-    inputs = [rng.integers(0, 4, rows).astype(np.float32) for rows in (4, 12)]
-    indices = rng.integers(-1, 5, 12)
-
-    def program(destination, values):
-        places = library.array(np.arange(12, 16)), library.array(np.arange(12))
-        return dv.parallel.reduce_by_index(
-            (destination, places[0]), ARGMAX, library.array(indices), (values, places[1])
-        )
-
-    forwards = jacobian_forwards(library, program, inputs)
-    np.testing.assert_array_equal(jacobian_backwards(library, program, inputs), forwards)
-    # One element decides each bucket.
-    np.testing.assert_array_equal(np.sort(forwards, axis=1)[:, -2:], [[0, 1]] * 4)
