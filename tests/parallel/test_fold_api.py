@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from functools import reduce as fold_list
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,24 +201,6 @@ def test_arrays_in_any_layout():
     assert not x.flags.c_contiguous
     assert np.array_equal(P.scan("add", x), np.cumsum(x, 0))
     assert np.array_equal(P.scan("add", x.astype(">f8")), np.cumsum(x, 0))
-
-
-@pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_against_a_list_of_elements(exclusive, reverse):
-    """Operators on Python numbers, one after the other."""
-    rng = np.random.default_rng(1)
-    values = (rng.normal(size=30), rng.normal(size=30))
-    offsets = [0, 7, 7, 8, 30]
-    found = P.segmented_scan(crossing, values, offsets, exclusive=exclusive, reverse=reverse)
-    elements = list(zip(values[0].tolist(), values[1].tolist()))
-    expected = []
-    for start, stop in pairwise(offsets):
-        part = elements[start:stop][:: -1 if reverse else 1]
-        ends = range(len(part)) if exclusive else range(1, len(part) + 1)
-        made = [fold_list(times, part[:end]) if end else (1.0, 0.0) for end in ends]
-        expected += made[:: -1 if reverse else 1]
-    np.testing.assert_allclose(np.stack(found, 1), np.array(expected), rtol=1e-12, atol=1e-12)
 
 
 def test_numpy_calls_load_neither_torch_nor_jax():

@@ -3,12 +3,11 @@
 import dataclasses
 import itertools
 import threading
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 import derivable as dv
 from derivable.core.diagnostics import DerivableError
@@ -17,6 +16,7 @@ from parallel import operator_cases
 P = dv.parallel
 OFFSETS = torch.tensor([0, 2, 2, 6])
 INDICES = torch.tensor([1, 3, 1, 9, 0, 1])
+BOTH = (False, True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,6 @@ OPERATORS = {
 }
 LARGE = ["product 3", "log product 2", "three"]
 COMMUTATIVE = ["add", "mul", "min", "max", "logaddexp", "satadd", "crossing", "three"]
-# Their neutral element is infinite, which finite differences cannot subtract.
-INFINITE = ("min", "max", "logaddexp", "log product 2")
 
 
 def values_for(shapes, rows, batch=(), seed=0):
@@ -84,45 +82,41 @@ def check(function, inputs):
 
 
 def finite(leaves):
+    """Without the infinite neutral elements, which finite differences cannot subtract."""
     return tuple(torch.where(leaf.isinf(), 0.0, leaf) for leaf in leaves)
 
 
+# kind -> (rows, folds of them)
+FOLDS = {
+    "scans": (4, [lambda op, x, is_set=is_set: P.scan(op, x, exclusive=is_set, reverse=is_set) for is_set in BOTH]),
+    "scans one way": (
+        4,
+        [lambda op, x, is_set=is_set: P.scan(op, x, exclusive=is_set, reverse=not is_set) for is_set in BOTH],
+    ),
+    "scans of segments": (
+        6,
+        [
+            lambda op, x, is_set=is_set: P.segmented_scan(op, x, OFFSETS, exclusive=is_set, reverse=is_set)
+            for is_set in BOTH
+        ],
+    ),
+    "reductions": (4, [P.reduce]),
+    "segments": (6, [lambda op, x: P.segment_reduce(op, x, OFFSETS)]),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "is_alike"),
+    ("name", "kind"),
     [
         # The large operators take seconds to compile.
-        pytest.param(name, is_alike, marks=pytest.mark.slow if name in LARGE and not is_alike else ())
-        for name, is_alike in itertools.product(OPERATORS, [True, False])
+        pytest.param(name, kind, marks=pytest.mark.slow if name in LARGE and kind == "scans one way" else ())
+        for name, kind in itertools.product(OPERATORS, FOLDS)
     ],
 )
-def test_derivatives_of_scan(name, is_alike):
-    """Exclusive and reverse both or neither, or one of them."""
-    op, shapes = OPERATORS[name]
-
-    def scan(exclusive, *leaves):
-        reverse = exclusive == is_alike
-        return finite(flat(op, P.scan(op, nested(op, leaves), exclusive=exclusive, reverse=reverse)))
-
-    for exclusive in (False, True):
-        check(partial(scan, exclusive), values_for(shapes, 4))
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_derivatives_of_segmented_scan(name):
-    op, shapes = OPERATORS[name]
-
-    def scan(flag, *leaves):
-        return finite(flat(op, P.segmented_scan(op, nested(op, leaves), OFFSETS, exclusive=flag, reverse=flag)))
-
-    for flag in (False, True):
-        check(partial(scan, flag), values_for(shapes, 6))
-
-
-@pytest.mark.parametrize("name", OPERATORS)
-def test_derivatives_of_reductions(name):
-    op, shapes = OPERATORS[name]
-    check(lambda *leaves: flat(op, P.reduce(op, nested(op, leaves))), values_for(shapes, 4))
-    check(lambda *leaves: finite(flat(op, P.segment_reduce(op, nested(op, leaves), OFFSETS))), values_for(shapes, 6))
+def test_derivatives(name, kind):
+    (op, shapes), (rows, folds) = OPERATORS[name], FOLDS[kind]
+    for fold in folds:
+        check(lambda *leaves, fold=fold: finite(flat(op, fold(op, nested(op, leaves)))), values_for(shapes, rows))
 
 
 @pytest.mark.parametrize("name", COMMUTATIVE)
@@ -217,16 +211,6 @@ def test_reduce_by_index_is_what_torch_computes(name, theirs):
         torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_products_with_zeros():
-    """torch's own rule, for one and for two zeros in a bucket, and one in the destination."""
-    indices = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
-    values = torch.tensor([2.0, 0, 3, 0, 5, 0, 7, 2], dtype=torch.float64, requires_grad=True)
-    into = torch.tensor([1.0, 1, 0], dtype=torch.float64, requires_grad=True)
-    gradients = torch.autograd.grad(P.reduce_by_index(into, "mul", indices, values).sum(), (into, values))
-    assert gradients[0].tolist() == [0, 0, 14]
-    assert gradients[1].tolist() == [0, 6, 0, 0, 0, 0, 0, 0]
-
-
 # torch's ways
 
 
@@ -239,15 +223,6 @@ def test_memory_is_read_in_place():
     from derivable.bridge.torch import array_of
 
     assert array_of(x).ctypes.data == x.data_ptr()
-
-
-def test_tensors_in_any_layout():
-    x = torch.arange(24.0, dtype=torch.float64).reshape(2, 3, 4).permute(2, 0, 1).requires_grad_()
-    y = P.scan("mul", x)
-    torch.testing.assert_close(y, torch.cumprod(x, 0))
-    (ours,) = torch.autograd.grad(y.sum(), x)
-    (theirs,) = torch.autograd.grad(torch.cumprod(x, 0).sum(), x)
-    torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -303,13 +278,6 @@ def test_results_of_sums_may_be_changed_in_place():
     product *= 2
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.sum().backward()
-
-
-def test_dual_numbers():
-    x = torch.tensor([2.0, 3.0, 4.0])
-    with forward_ad.dual_level():
-        y = P.scan("mul", forward_ad.make_dual(x, torch.tensor([1.0, 0.0, 1.0])))
-        assert forward_ad.unpack_dual(y).tangent.tolist() == [1, 3, 12 + 6]
 
 
 def test_function_transforms():

@@ -152,16 +152,6 @@ def test_higher_derivatives(op, kept):
     assert 0 not in kept
 
 
-def test_third_derivatives():
-    destination, indices, values = arguments(rows=12)
-
-    def slope(y):
-        value = P.reduce_by_index(destination, SOFT_OR, indices, y).prod()
-        return torch.autograd.grad(value, y, create_graph=True)[0]
-
-    assert gradgradcheck(lambda y: slope(y).square().sum(), (values.requires_grad_(),))
-
-
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoints(use_reentrant, kept):
     destination, indices, values = arguments()
@@ -179,54 +169,6 @@ def test_checkpoints(use_reentrant, kept):
     assert expected.grad is not None
     assert found.grad is not None
     assert torch.equal(found.grad, expected.grad)
-
-
-def test_function_transforms():
-    destination, indices, _ = arguments()
-    values = torch.rand(4, 50, dtype=torch.float64) / 4
-    weights = torch.linspace(1, 2, 3, dtype=torch.float64)
-
-    def value(y):
-        return P.reduce_by_index(destination, SOFT_OR, indices, y) @ weights
-
-    expected = []
-    for row in values:
-        y = row.clone().requires_grad_()
-        value(y).backward()
-        expected.append(y.grad)
-    found = torch.func.vmap(torch.func.grad(value))(values)
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-13, atol=1e-13)
-    found = torch.func.grad(lambda rows: torch.func.vmap(value)(rows).sum())(values)
-    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-13, atol=1e-13)
-    y = values[0]
-    hessian = torch.autograd.functional.hessian(value, y)
-    torch.testing.assert_close(torch.func.hessian(value)(y), hessian, rtol=1e-12, atol=1e-12)
-    assert hessian.count_nonzero() > 0
-
-
-def test_winners_of_maxima(kept):
-    destination, indices, _ = arguments()
-    values = torch.round(torch.rand((4, 50), dtype=torch.float64, generator=torch.Generator().manual_seed(3)) * 16) / 16
-    weights = torch.linspace(1, 2, 3, dtype=torch.float64)
-
-    def value(y):
-        return P.reduce_by_index(destination, "max", indices, y) @ weights
-
-    expected = torch.zeros_like(values)
-    for row, y in zip(expected, values):
-        for bucket in range(3):
-            rows = (indices == bucket).nonzero()[:, 0]
-            best = rows[y[rows].numpy().argmax()]
-            row[best] = weights[bucket] * (y[best] > destination[bucket])
-    y = values.clone().requires_grad_()
-    P.reduce_by_index(destination[:, None].expand(3, 4), "max", indices, y.T).T.mv(weights).sum().backward()
-    assert torch.equal(y.grad, expected)
-    assert kept == [1]
-    assert torch.equal(torch.func.vmap(torch.func.grad(value))(values), expected)
-    found = torch.func.grad(lambda rows: torch.func.vmap(value)(rows).sum())(values)
-    assert torch.equal(found, expected)
-    y = values[0].clone().requires_grad_()
-    assert gradgradcheck(lambda y: value(y * y).square(), (y,))
 
 
 def test_elements_of_several_leaves_and_batch_axes():

@@ -107,65 +107,45 @@ def test_rows_that_do_not_stand_one_after_the_other():
         np.testing.assert_allclose(tensor.grad, plain.grad, rtol=1e-12)
 
 
-@pytest.mark.parametrize("operator", ["add", "mul", "max"])
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_plans_of_buckets(operator, shape):
-    """The same shapes again, with other numbers: nothing of a call before is in a result."""
-    rng, kept = np.random.default_rng(0), []
-    function = {"add": np.add, "mul": np.multiply, "max": np.maximum}[operator]
-    for dtype in (np.int64, np.int32, np.int64):
-        first, values, indices = rng.random((4, *shape)), rng.random((9, *shape)), rng.integers(0, 4, 9).astype(dtype)
-        expected = first.copy()
-        function.at(expected, indices, values)
-        before = first.copy()
-        found = P.reduce_by_index(first, operator, indices, values)
-        np.testing.assert_allclose(found, expected)
-        np.testing.assert_array_equal(first, before)
-        kept.append((found, expected))
-        leaves = [torch.tensor(x, requires_grad=True) for x in (first, values)]
-        seed = torch.tensor(rng.random((4, *shape)))
-        result = P.reduce_by_index(leaves[0], operator, torch.tensor(indices), leaves[1])
-        of_first, of_values = torch.autograd.grad(result, leaves, seed)
-        if operator == "add":
-            np.testing.assert_array_equal(of_first, seed)
-            np.testing.assert_array_equal(of_values, seed[indices.astype(np.int64)])
-            of_first.fill_(-1.0)
-            assert (seed >= 0).all()
-        if operator == "mul":
-            np.testing.assert_allclose(of_values, (seed * result.detach())[indices.astype(np.int64)] / values)
-    for found, expected in kept:
-        np.testing.assert_allclose(found, expected)
-
-
-KEEPING = {
-    "max": "max",
-    "min": "min",
-    "either": dv.parallel.operator(lambda a, b: a + b - a * b, neutral=0.0, commutative=True, name="either"),
-    "pairs": dv.parallel.operator(
-        lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0), commutative=True, name="pairs"
+# name -> (operator, what it makes of two elements, [leaf] each)
+BUCKETS = {
+    "add": ("add", lambda a, b: [a[0] + b[0]]),
+    "mul": ("mul", lambda a, b: [a[0] * b[0]]),
+    "max": ("max", lambda a, b: [torch.maximum(a[0], b[0])]),
+    "min": ("min", lambda a, b: [torch.minimum(a[0], b[0])]),
+    "either": (
+        P.operator(lambda a, b: a + b - a * b, neutral=0.0, commutative=True, name="either"),
+        lambda a, b: [a[0] + b[0] - a[0] * b[0]],
+    ),
+    "pairs": (
+        P.operator(
+            lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0), commutative=True, name="pairs"
+        ),
+        lambda a, b: [a[0] * b[0], a[0] * b[1] + a[1] * b[0]],
     ),
 }
 
 
-@pytest.mark.parametrize("operator", KEEPING.values(), ids=KEEPING.keys())
+@pytest.mark.parametrize("name", BUCKETS)
 @pytest.mark.parametrize(("buckets", "rows", "batch"), [(4, 9, ()), (4, 9, (3,)), (90, 6, (2,)), (90, 6, ())])
-def test_plans_that_keep_for_the_derivative(operator, buckets, rows, batch, monkeypatch):
-    """Of extrema and of operators of users: one call after another, of many buckets and of few."""
-    rng = np.random.default_rng(1)
-    leaves = 2 if operator is KEEPING["pairs"] else 1
-    calls, keep = [], element_by_index.IndexPlan.apply_keeping
+def test_plans_of_buckets(name, buckets, rows, batch, monkeypatch):
+    """The same shapes again, with other numbers: nothing of a call before is in a result, and nothing kept changes."""
+    operator, step = BUCKETS[name]
+    rng, leaves = np.random.default_rng(1), 2 if name == "pairs" else 1
+    calls, keep, done = [], element_by_index.IndexPlan.apply_keeping, []
 
     def counted(*arguments):
         calls.append(keep(*arguments))
         return calls[-1]
 
     monkeypatch.setattr(element_by_index.IndexPlan, "apply_keeping", counted)
-    for dtype in (torch.int64, torch.int32):
+    for dtype in (torch.int64, torch.int32, torch.int64):
         # Some rows go nowhere.
         indices = torch.tensor(rng.integers(-1, buckets + 1, rows)).to(dtype)
         groups = [
             [torch.tensor(rng.random((n, *batch)), requires_grad=True) for _ in range(leaves)] for n in (buckets, rows)
         ]
+        before = [leaf.detach().clone() for leaf in groups[0]]
         nested = [group[0] if leaves == 1 else tuple(group) for group in groups]
         result = P.reduce_by_index(nested[0], operator, indices, nested[1])
         found = result if isinstance(result, tuple) else (result,)
@@ -173,23 +153,24 @@ def test_plans_that_keep_for_the_derivative(operator, buckets, rows, batch, monk
         expected = [list(leaf) for leaf in groups[0]]
         for row, bucket in enumerate(indices.tolist()):
             if 0 <= bucket < buckets:
-                a, b = [leaf[bucket] for leaf in expected], [leaf[row] for leaf in groups[1]]
-                if operator in ("max", "min"):
-                    after = [torch.maximum(a[0], b[0]) if operator == "max" else torch.minimum(a[0], b[0])]
-                elif leaves == 1:
-                    after = [a[0] + b[0] - a[0] * b[0]]
-                else:
-                    after = [a[0] * b[0], a[0] * b[1] + a[1] * b[0]]
+                after = step([leaf[bucket] for leaf in expected], [leaf[row] for leaf in groups[1]])
                 for leaf, value in zip(expected, after):
                     leaf[bucket] = value
         wanted = [torch.stack(leaf) for leaf in expected]
         seeds = [torch.tensor(rng.random((buckets, *batch))) for _ in range(leaves)]
         inputs = [leaf for group in groups for leaf in group]
-        mine, theirs = (torch.autograd.grad(results, inputs, seeds, retain_graph=True) for results in (found, wanted))
-        for a, b in zip((*found, *mine), (*wanted, *theirs)):
-            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-        # A second time by the same graph: what is kept is not changed.
-        again = torch.autograd.grad(found, inputs, seeds)
-        assert all(map(torch.equal, mine, again))
-    assert len(calls) == 2
-    assert all(kept for _, kept in calls)
+        theirs = torch.autograd.grad(wanted, inputs, seeds)
+        # A second time by the same graph, after what came first was overwritten.
+        for _ in range(2):
+            mine = torch.autograd.grad(found, inputs, seeds, retain_graph=True)
+            for a, b in zip((*found, *mine), (*wanted, *theirs)):
+                torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+            for gradient in mine:
+                gradient.fill_(-1.0)
+            assert all((seed >= 0).all() for seed in seeds)
+        assert all(map(torch.equal, before, groups[0]))
+        done.append((found, wanted))
+    for found, wanted in done:
+        assert all(map(torch.allclose, found, wanted))
+    assert len(calls) == 3
+    assert name in ("add", "mul") or all(kept for _, kept in calls)
