@@ -20,7 +20,7 @@ MOST_MODULES = 8
 
 def walk(call):
     """The modules, in turn, whose functions are called while facts are read, loaded and handed to their table."""
-    steps = {f.__code__ for f in (taken, load_python_facts, FactColumns.given)}
+    steps = {f.__code__ for f in (taken, load_python_facts, FactColumns.as_stored)}
     modules, depth, is_stored = [], 0, False
 
     def see(frame, event, argument):

@@ -44,14 +44,14 @@ MOST_TEXTS = 1 << 20
 class Batched:
     """A program over batches.
 
-    rules  as the program has them, without samples
-    ram    whose relations in `own` have the sample as their first column
-    own    the relations that depend on the sample
+    rules      as the program has them, without samples
+    ram        whose relations in `dependent` have the sample as their first column
+    dependent  the relations that depend on the sample
     """
 
     rules: r.Rules
     ram: Ram
-    own: frozenset[str]
+    dependent: frozenset[str]
 
 
 def batched(rules: r.Rules, demanded: Demand, varying: Iterable[str]) -> Batched:
@@ -103,7 +103,7 @@ class BatchRuns:
             check_choices(rules)
             store = new_store(rules)
             load_program_facts(rules, store)
-            load_python_facts(rules, self.facts, store, given=varying)
+            load_python_facts(rules, self.facts, store, loaded=varying)
             self.base, self.most_texts = store, MOST_TEXTS + 2 * _num_texts(store)
         return self.base
 
@@ -133,12 +133,12 @@ class BatchRuns:
         carrier = carrier_of(record, name)
         random = base.random.copy()
         random.require(carrier)
-        store = FactStore(base.symbols, random, lifted(base, self.program.own, batch))
-        given = len(random.probabilities)
-        random.samples.append(np.full(given, -1))
+        store = FactStore(base.symbols, random, lifted(base, self.program.dependent, batch))
+        num_facts = len(random.probabilities)
+        random.samples.append(np.full(num_facts, -1))
         choices = [add_batch(rules.relations[n], part, store, carrier.has_probabilities) for n, part in facts]
         self._add_terms(store, batch)
-        ends = given, len(random.probabilities)
+        ends = num_facts, len(random.probabilities)
         store.relations = store.more(demanded(ram, store, watch))
         if columns_of is None:
             tables, grounding, profile = _grounded(ram, store, record, watch)
@@ -152,7 +152,7 @@ class BatchRuns:
 
     def _add_terms(self, store: FactStore, batch: int) -> None:
         """Insert the terms in the facts, and the terms in them, into their constructors' relations."""
-        rules, varying_relations = self.program.rules, self.program.own
+        rules, varying_relations = self.program.rules, self.program.dependent
         if not rules.constructors or not store.symbols.entities:
             return
         relations = {c.relation for c in rules.constructors.values()}
@@ -195,7 +195,7 @@ def _num_texts(store: FactStore) -> int:
 
 
 def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: Watch) -> tuple[Any, Grounding, Profile]:
-    """The tables of a batch, whose tags are nodes of the ground derivation graph, that graph, and what rules found."""
+    """The tables of a batch, whose tags are nodes of the ground derivation graph, that graph, and its profile."""
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.exact.exact import Grounding
     from derivable.datalog.run.execute import Executor
@@ -246,7 +246,7 @@ class RunBatch:
     """A batch that was run. Tags are nodes of the grounding if there is one, else values in `columns`.
 
     batch    the number of samples
-    choices  for the facts of each relation that was given, the groups of its random facts, if it has some
+    choices  for the facts of each varying relation, the groups of its random facts, if it has some
     given    the random facts that all batches have end at the first number, those of the samples at the second, and
              the others are made by rules
     """
@@ -266,7 +266,7 @@ class RunBatch:
         relation, columns = self.program.rules.relations[name], table.all_columns([np.int64] * len(table.types))
         tags = table.tags[: table.size]
         possible = np.flatnonzero(~self.columns.is_zero(tags) if self.columns else tags != FALSE)
-        if name not in self.program.own:
+        if name not in self.program.dependent:
             columns.insert(0, np.empty(0, np.int64))
             samples, possible = np.repeat(np.arange(self.batch), len(possible)), np.tile(possible, self.batch)
         else:
@@ -293,7 +293,7 @@ class RunBatch:
         columns = tuple_columns(relation, rows, self.facts.symbols)
         if wanted is None:
             columns = [np.tile(column, self.batch) for column in columns]
-        if name in self.program.own:
+        if name in self.program.dependent:
             columns = [samples, *columns]
         if not table.size:
             return self.columns.zero(len(samples)) if self.columns else np.full(len(samples), FALSE, table.tags.dtype)
@@ -308,7 +308,7 @@ class RunBatch:
         counts = np.zeros(self.batch, np.int64)
         for name, table in self.tables.items():
             if is_counted(name):
-                is_varying = name in self.program.own
+                is_varying = name in self.program.dependent
                 counts += np.bincount(table.column(0), minlength=self.batch) if is_varying else table.size
         return counts
 

@@ -68,7 +68,7 @@ class Database(Mapping):
         self.log_evidence = evaluation.log_evidence
         self.evidence_bounds = evaluation.evidence_bounds
         self._bounds = evaluation.bounds
-        # Without a provenance of its own a run takes the one that its facts ask for.
+        # Without a provenance a run takes the one that its facts ask for.
         self._is_default = is_default
         if keep:
             self._show()
@@ -110,11 +110,11 @@ class Database(Mapping):
         )
         if self.provenance == "exact":
             watch.hint = EXACT_HINT
-        given, gone = taken(checked_facts(facts)), taken(checked_facts(remove))
+        added, gone = taken(checked_facts(facts)), taken(checked_facts(remove))
         may_change = self._is_default and self.provenance == "unit"
 
         def work() -> Change:
-            more = kept_run.loaded(given, watch)
+            more = kept_run.loaded(added, watch)
             left, lost = kept_run.without(gone, watch) if gone else (None, None)
             if may_change and (anew := kept_run.exact(more, watch, left)) is not None:
                 with sigint_deferred():
@@ -203,7 +203,7 @@ class Database(Mapping):
         progress    as for `Program.run`
 
         Under any provenance, as proofs are of rules and facts. A negated atom is a leaf, and so is an aggregate for the
-        height; its rows have proofs of their own. The first question about a relation may compute what lies behind it
+        height; its rows have other proofs. The first question about a relation may compute what lies behind it
         once more, without tags, and sorts its columns; later ones take milliseconds.
 
         Raises BindingError for an unknown relation, TypeMismatchError for a tuple that does not fit it,
@@ -293,7 +293,7 @@ class Database(Mapping):
         return self._evaluation
 
     def _show(self) -> None:
-        """Show what the evaluation has found."""
+        """Show the results of the evaluation."""
         assert self._evaluation is not None
         self._evaluation.recover()
         self._explains, self._reasons = self._explained_by(self._evaluation), None
@@ -315,7 +315,7 @@ class Database(Mapping):
         relation = self._relations.get(name)
         if relation is None:
             if name in self._hidden:
-                # A query with constants is an output under its own text.
+                # A query with constants is an output named by its text.
                 close = [f"database[{other!r}]" for other in self._relations if other.startswith(f"{name}(")]
                 hint = f"add `query {name}`"
                 raise BindingError(

@@ -67,19 +67,19 @@ def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset
     once, loop, back = [], [], []
     for clause in clauses:
         head, equations = _head(clause)
-        for place in _places(clause, stratum_relations | lower, negated):
-            read = clause.body[place]
+        for index in _places(clause, stratum_relations | lower, negated):
+            read = clause.body[index]
             assert isinstance(read, r.Atom | r.Negated)
             body = [_named(literal, OLD) if _reads(literal, lower) else literal for literal in clause.body]
             start = _named(read, GONE) if isinstance(read, r.Atom) else r.Atom(NEW + read.relation, read.terms)
-            body[place] = start
+            body[index] = start
             # What was so before may not be any more. Tags become less by what is left out, which may be nothing.
             body = [one for one in body if not _may_have_changed(one, negated, is_tagged)]
             going = r.Clause(GONE + clause.relation, clause.terms, tuple(body), clause.span)
             is_own = read.relation in stratum_relations
-            place = body.index(start)
-            parts: dict[int, m.Part] = {place: "recent"} if is_own else {}
-            (loop if is_own else once).append(store(m.Origin(going, parts), order(going, program, (place,))))
+            index = body.index(start)
+            parts: dict[int, m.Part] = {index: "recent"} if is_own else {}
+            (loop if is_own else once).append(store(m.Origin(going, parts), order(going, program, (index,))))
         body = [r.Atom(GONE + clause.relation, head), *clause.body, *equations]
         coming = r.Clause(clause.relation, head, tuple(body), clause.span)
         back.append(store(m.Origin(coming), order(coming, program, (0,))))
@@ -121,8 +121,8 @@ def _reads(literal: r.Literal, names: set[str] | frozenset[str]) -> bool:
 
 def _places(clause: r.Clause, names: set[str], negated: frozenset[str]) -> list[int]:
     return [
-        place
-        for place, literal in enumerate(clause.body)
+        index
+        for index, literal in enumerate(clause.body)
         if _reads(literal, names) or (isinstance(literal, r.Negated) and literal.relation in negated)
     ]
 

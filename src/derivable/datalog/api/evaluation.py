@@ -1,8 +1,8 @@
 """The relations of a program under one provenance, computed from facts, and from more facts.
 
 What an addition changes is written to tables where they are, after a note of what they were. Everything else that it
-makes, the ground derivation graph and the tables of strata that are recomputed among it, takes its place at the end,
-at once. So whatever ends an addition early, the evaluation is what it was.
+makes, the ground derivation graph and the tables of strata that are recomputed among it, replaces what was there at the
+end, at once. So whatever ends an addition early, the evaluation is what it was.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Shown = tuple[Table, Any]
 
 
 class Evaluation:
-    """A run of a program, and what it found.
+    """A run of a program, and its results.
 
     ram      the program; `given_ram` is the one for runs without tags
     record   the provenance; the relations of some are computed with tags, of others as a ground derivation graph
@@ -158,7 +158,7 @@ class Evaluation:
                 self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], is_kept=True)
                 self.show_kept(circuits.under(self.evidence), self.facts.random.probabilities)
                 return
-        given = len(self.facts.random.probabilities)
+        num_facts = len(self.facts.random.probabilities)
         if self.ram.demand is not None:
             self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         begun = None
@@ -181,7 +181,7 @@ class Evaluation:
             if pattern is None or not any(self.tables[name].size for name in self.names):
                 self.outputs = self.shown(self.names, self.tables, self.algebra, watch)
             else:
-                self.keep(pattern, given, watch)
+                self.keep(pattern, num_facts, watch)
 
     def ground(self, watch: Watch, has_weights: bool = True) -> Grounding:
         """What the rules derive and how, of an exact run, before anything of it is compiled.
@@ -200,7 +200,7 @@ class Evaluation:
         return self.grounding(self.tables, self.algebra.graph, watch)
 
     def of_network(self, pattern: tuple[Any, ...], watch: Watch) -> Kept | None:
-        """What a run has found or finds now of a program that is a network; None if it is none."""
+        """The circuits of a program that is a network, made now or by an earlier run; None if it is no network."""
         from derivable.datalog.exact.kept import Kept, keep, kept_of, observed
         from derivable.datalog.exact.networks import network_run, unseen
 
@@ -218,10 +218,10 @@ class Evaluation:
             keep(self.ram, pattern, circuits)
         return circuits
 
-    def keep(self, pattern: Hashable, given: int, watch: Watch) -> None:
-        """Compile what a run has found, show it, and keep it for runs of the same pattern.
+    def keep(self, pattern: Hashable, num_facts: int, watch: Watch) -> None:
+        """Compile the results of a run, show them, and save the circuits for runs of the same pattern.
 
-        given  the number of random facts before the run
+        num_facts  the number of random facts before the run
         """
         from derivable.datalog.exact.kept import Kept, keep
 
@@ -229,13 +229,13 @@ class Evaluation:
         roots, random = np.concatenate([*map(_tags, outputs.values())]), self.facts.random
         assert isinstance(self.algebra, GraphTags)
         compiled = self.compiled(roots, self.tables, self.algebra.graph, watch)
-        circuits = Kept(outputs, self.facts.symbols, compiled, random.probabilities[given:])
-        self.show_kept(circuits, random.probabilities[:given])
+        circuits = Kept(outputs, self.facts.symbols, compiled, random.probabilities[num_facts:])
+        self.show_kept(circuits, random.probabilities[:num_facts])
         keep(self.ram, pattern, circuits)
 
-    def show_kept(self, circuits: Kept, given: Sequence[float]) -> None:
-        """Have as outputs what a run that is kept has with these probabilities of facts."""
-        shown, self.log_evidence = circuits.shown(given)
+    def show_kept(self, circuits: Kept, probabilities: Sequence[float]) -> None:
+        """Have as outputs those of saved circuits with these probabilities of facts."""
+        shown, self.log_evidence = circuits.shown(probabilities)
         self.outputs = {name: _possible(table, tags, possible) for name, table, tags, possible in shown}
 
     @contextmanager
@@ -331,7 +331,7 @@ class Evaluation:
         return levelled(self.grounding(tables, graph, watch), nodes, {}, self.record, watch).evaluate(self.columns)
 
     def grounding(self, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Grounding:
-        """What a run has found, to be compiled."""
+        """The results of a run, to be compiled."""
         from derivable.datalog.exact.exact import Grounding
 
         watch.hide()
@@ -343,10 +343,10 @@ class Evaluation:
         """More facts, as `inputs.taken` hands them on, for `change` or `exact`."""
         self.recover()
         self.own_facts()
-        given = FactStore(self.facts.symbols, self.facts.random, look=watch.read)
-        load_python_facts(self.ram, facts, given, given=self.ram.relations)
-        given.own()
-        return given
+        added = FactStore(self.facts.symbols, self.facts.random, look=watch.read)
+        load_python_facts(self.ram, facts, added, loaded=self.ram.relations)
+        added.copy_parts()
+        return added
 
     def without(self, facts: Mapping[str, Any], watch: Watch) -> tuple[FactStore, FactStore]:
         """The facts without some of them, and the tuples of these that are no facts any more.
@@ -356,7 +356,7 @@ class Evaluation:
         from derivable.datalog.api.changes import reads_of
 
         gone = FactStore(self.facts.symbols, self.facts.random.copy(), look=watch.read)
-        load_python_facts(self.ram, facts, gone, given=self.ram.relations)
+        load_python_facts(self.ram, facts, gone, loaded=self.ram.relations)
         left = self.facts.fork()
         gone.relations = {name: some for name, some in gone.relations.items() if name in facts}
         for name in gone.relations:
@@ -373,22 +373,22 @@ class Evaluation:
         return left, gone
 
     def change(
-        self, given: FactStore, watch: Watch, left: FactStore | None = None, gone: FactStore | None = None
+        self, added: FactStore, watch: Watch, left: FactStore | None = None, gone: FactStore | None = None
     ) -> Change:
         """Add loaded facts, and compute what they reach. Afterwards `outputs` are new.
 
         left  the facts that stay, if some do not, which are gone
         """
         before, known = (self.facts, self.tables) if left is None else (left, None)
-        everything = replace(before, relations=before.more(given))
-        given.relations = given.more(demanded(self.ram, everything, watch, known))
+        everything = replace(before, relations=before.more(added))
+        added.relations = added.more(demanded(self.ram, everything, watch, known))
         algebra = self.algebra
         if isinstance(algebra, GraphTags):
             algebra = GraphTags(algebra.graph.fork())
         from derivable.datalog.api.incremental import Continuation
 
         try:
-            going = Continuation(self, given, algebra, watch, before, gone or FactStore())
+            going = Continuation(self, added, algebra, watch, before, gone or FactStore())
             going.foreign = self.foreign.copy(self.facts.random)
             going.coins = self.coins.copy(self.facts.random)
             with self.watched_by(watch):
@@ -396,7 +396,7 @@ class Evaluation:
                     done = going.go_on()
                 reached = {name for step in done.steps for name in step.relations}
                 outputs = self.shown([n for n in self.ram.outputs if n in reached], going.tables, algebra, watch)
-            relations = before.more(given)
+            relations = before.more(added)
         except BaseException:
             with sigint_deferred():
                 self.recover()
@@ -409,14 +409,14 @@ class Evaluation:
             self.journal.clear()
         return done
 
-    def exact(self, given: FactStore, watch: Watch, left: FactStore | None = None) -> Evaluation | None:
+    def exact(self, loaded: FactStore, watch: Watch, left: FactStore | None = None) -> Evaluation | None:
         """The exact evaluation with loaded facts too; None if none of them has a probability."""
-        if not any((part >= 0).any() for added in given.relations.values() for part in added.variables):
+        if not any((part >= 0).any() for added in loaded.relations.values() for part in added.variables):
             return None
         before = self.facts if left is None else left
         made = Evaluation(self.given_ram, before.fork(), EXACT, self.k)
         made.facts.random.require(carrier_of(EXACT))
-        made.facts.relations = before.more(given)
+        made.facts.relations = before.more(loaded)
         made.run(watch)
         return made
 
@@ -457,7 +457,7 @@ class Evaluation:
         return any(other.tables.get(name) is table for other in list(self.kin) if other is not self)
 
     def fork(self) -> Evaluation:
-        """An evaluation that has found the same, and goes its own way from here."""
+        """An evaluation with the same results, which changes independently from here."""
         self.recover()
         made = Evaluation(self.given_ram, self.facts.fork(), self.record, self.k)
         made.tables, made.outputs = dict(self.tables), dict(self.outputs)

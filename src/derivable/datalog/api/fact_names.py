@@ -87,18 +87,18 @@ def rows_of(words: Sequence[np.ndarray], types: Sequence[ValueType], symbols: Sy
 
 
 def with_lines(texts: Mapping[Span, str]) -> dict[Span, str]:
-    """The texts, with the place of each one where several are the same."""
+    """The texts, with the line of each one where several are the same."""
 
-    def distinct(of_spans: Mapping[Span, str], place: Callable[[Span], str]) -> dict[Span, str]:
+    def distinct(of_spans: Mapping[Span, str], line_of: Callable[[Span], str]) -> dict[Span, str]:
         counts = Counter(of_spans.values())
-        return {span: f"{text} ({place(span)})" if counts[text] > 1 else text for span, text in of_spans.items()}
+        return {span: f"{text} ({line_of(span)})" if counts[text] > 1 else text for span, text in of_spans.items()}
 
     by_line = distinct(texts, lambda span: span.location)
     return distinct(by_line, lambda span: f"column {span.column}")
 
 
 def _instance(text: str, values: Mapping[str, Any]) -> str:
-    """The text of a rule with values in the place of its variables."""
+    """The text of a rule with values instead of its variables."""
     parts, position, used = [], 0, set()
     for token in tokens(Places(text), len(text)):
         if token.kind == "name" and token.text in values and not text[token.end :].lstrip().startswith("("):

@@ -40,11 +40,11 @@ def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm = AS
     Raises UnsupportedError for an ending that is none of `ENDINGS`, if the file is to be compressed, and for values
     that a file of this kind cannot hold.
     """
-    place = checked_path(path)
-    ending = os.path.splitext(place.name.lower())[1]
+    path = checked_path(path)
+    ending = os.path.splitext(path.name.lower())[1]
     if ending not in ENDINGS:
         raise UnsupportedError(
-            f"cannot tell the format of {place.name!r} from its ending", hint=f"end it in {', '.join(ENDINGS)}"
+            f"cannot tell the format of {path.name!r} from its ending", hint=f"end it in {', '.join(ENDINGS)}"
         )
     table = view.to_arrow()
     if view.tags is not None:
@@ -54,16 +54,16 @@ def write_facts(view: RelationView, path: str | os.PathLike, form: FileForm = AS
         if "tag" in names[:-1] and extra == 1 and "probability" not in names:
             # A reader knows either name for that of the tags.
             table = table.rename_columns(["probability", *names[:-1]])
-    with atomic_write(place, "wb") as file:
+    with atomic_write(path, "wb") as file:
         if ending in COLUMN_ENDINGS:
             _write_columns(table, file, ending)
             return
         try:
             _write_text(view, table, file, ending, form)
         except arrow.ArrowInvalid as error:
-            raise _cannot_hold(place.name, str(error)) from None
+            raise _cannot_hold(path.name, str(error)) from None
         except _Unfit as error:
-            raise _cannot_hold(place.name, str(error)) from None
+            raise _cannot_hold(path.name, str(error)) from None
 
 
 class _Unfit(Exception):

@@ -189,7 +189,7 @@ def _instances(
     parameters: Sequence[Parameter], names: Sequence[str], groups: Sequence[_Group]
 ) -> tuple[list[str], list[float | None], list[list[Tied]]]:
     """(names, starts, the facts of each group that are tied): a parameter for each of the values that rules have
-    found, where it is one for each value of variables."""
+    have, where it is one for each value of variables."""
     instances: list[dict[tuple[Any, ...], None]] = [{} if parameter.by else {(): None} for parameter in parameters]
     parts = list[list[tuple[Tied, tuple[Any, ...]]]]()
     for group in groups:
@@ -245,11 +245,11 @@ def _grounded(program: Program, pairs: Sequence[tuple[Any, Any]], watch: Watch) 
     groups: dict[Any, _Group] = {}
     for members in by_identity.values():
         watch.remaining()
-        given = taken(checked_facts(pairs[members[0]][1]))
-        plan = program._plan_for(given)
+        facts = taken(checked_facts(pairs[members[0]][1]))
+        plan = program._plan_for(facts)
         examples = [(number, _checked(pairs[number][0], number, plan.rules)) for number in members]
         relations = dict.fromkeys(item.relation for _, items in examples for item in items)
-        evaluation = plan.exact(given, None, watch, relations)
+        evaluation = plan.exact(facts, None, watch, relations)
         key: Any = pattern_of(evaluation.ram, evaluation.facts, watch.limits)
         key = id(evaluation) if key is None else (*key, *relations, *evaluation.facts.random.probabilities)
         if key in groups:
@@ -285,8 +285,8 @@ def _impossible(groups: Sequence[_Group], number: int, watch: Watch) -> Derivabl
 def _prior(prior: Any, names: Sequence[str], space: Space) -> np.ndarray:
     """Pseudo-counts [2, parameter] of what holds and what does not."""
     weights = np.zeros((2, len(space.starts)))
-    given = prior if isinstance(prior, Mapping) else dict.fromkeys(names, prior)
-    for name, counts in given.items():
+    counts_of = prior if isinstance(prior, Mapping) else dict.fromkeys(names, prior)
+    for name, counts in counts_of.items():
         if name not in names:
             hint = suggestion(str(name), names, f"tunable are {', '.join(names)}")
             raise DomainError(f"a prior of {name!r}, which is not tunable", hint=hint)

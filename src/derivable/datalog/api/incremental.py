@@ -61,7 +61,7 @@ class Before:
 
 
 class Continuation(Executor):
-    """A run that goes on from the tables of another one. Tables that are added to are written to in place.
+    """A run that goes on from the tables of another one. Tables that are added to are overwritten.
 
     changes  relation -> whether it only got more tuples, or better tags
     causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones
@@ -76,14 +76,14 @@ class Continuation(Executor):
     def __init__(
         self,
         evaluation: Evaluation,
-        given: FactStore,
+        added: FactStore,
         algebra: Algebra,
         watch: Watch,
         left: FactStore,
         gone: FactStore,
     ):
         tables = dict(evaluation.tables)
-        super().__init__(evaluation.ram, given, algebra, watch, tables)
+        super().__init__(evaluation.ram, added, algebra, watch, tables)
         self.evaluation = evaluation
         self.left, self.gone = left, gone
         self.losses: dict[str, deletion.Lost] = {}
@@ -102,10 +102,10 @@ class Continuation(Executor):
         self.finished = watch.tuples = sum(table.size for table in tables.values())
 
     def go_on(self) -> Change:
-        """Run what the given facts reach."""
+        """Run what the added facts reach."""
         self.watch.executor = self
-        given = [name for name, facts in self.facts.relations.items() if len(facts)]
-        waiting = sorted({self.reads.home[name] for name in {*given, *self.lost}})
+        changed = [name for name, facts in self.facts.relations.items() if len(facts)]
+        waiting = sorted({self.reads.home[name] for name in {*changed, *self.lost}})
         seen, steps = set(waiting), []
         while waiting:
             number = heapq.heappop(waiting)
@@ -183,7 +183,7 @@ class Continuation(Executor):
         return f"tags of {record.name!r} depend on the order of derivations"
 
     def all_are_new(self, relations: tuple[str, ...]) -> bool:
-        """Whether none of the given facts is there already."""
+        """Whether none of the added facts is there already."""
         for name in relations:
             columns, variables = self.given_columns(name)
             if len(variables) and (self.tables[name].find(columns, len(variables)) >= 0).any():
@@ -222,7 +222,7 @@ class Continuation(Executor):
         return True
 
     def added_rows(self, name: str) -> Table:
-        """The rows that a relation has got, in a table of their own."""
+        """The rows that a relation has got, in another table."""
         table = self.tables[name]
         made, rows = Table(name, table.types), table.recent
         if name in self.added:
@@ -425,8 +425,8 @@ class Continuation(Executor):
 
     def given_facts(self, name: str) -> FactColumns:
         if not self.is_anew:
-            given, staying = super().given_facts(name), self.going.facts.get(name)
-            return given if staying is None else FactColumns.of([*given.parts, *staying.parts])
+            facts, staying = super().given_facts(name), self.going.facts.get(name)
+            return facts if staying is None else FactColumns.of([*facts.parts, *staying.parts])
         both = [store.relations.get(name, FactColumns()) for store in (self.left, self.facts)]
         return FactColumns.of([part for facts in both for part in facts.parts])
 

@@ -70,20 +70,20 @@ class ProblogProgram(Program):
         seen = set() if source.startswith("<") else {Path(source).resolve()}
 
         def include(name: str, span: Span) -> tuple[str, str]:
-            place = (folder / checked_path(name)).resolve()
-            place = place if place.suffix else place.with_suffix(".pl")
+            path = (folder / checked_path(name)).resolve()
+            path = path if path.suffix else path.with_suffix(".pl")
             message = hint = None
-            if not roots.holds(place):
-                message, hint = roots.refusal(place, "read")
-            elif not place.is_file():
-                message, hint = f"cannot find the file `{name}`", f"looked for {place}"
+            if not roots.holds(path):
+                message, hint = roots.refusal(path, "read")
+            elif not path.is_file():
+                message, hint = f"cannot find the file `{name}`", f"looked for {path}"
             if message is not None:
                 raise ParseError(message, hint=hint, source=source, text=text, span=span)
-            if place in seen:
+            if path in seen:
                 return "", name
-            seen.add(place)
+            seen.add(path)
             try:
-                return read(place), name
+                return read(path), name
             except DerivableError as failed:
                 message = f"cannot read the file `{name}`"
                 raise ParseError(message, hint=failed.message, source=source, text=text, span=span) from None

@@ -121,7 +121,7 @@ class Program:
         A query of the whole relation `path(X, Y)` is the output `path`, any other one has its text, such as
         `path(a, X)`. Atoms are `str`, terms `Entity`. `source` and `roots` are as for `Program`.
 
-        Raises ParseError, BindingError, TypeMismatchError, DomainError and UnsupportedError with their place.
+        Raises ParseError, BindingError, TypeMismatchError, DomainError and UnsupportedError with their span.
         """
         from derivable.datalog.api.problog_program import ProblogProgram
 
@@ -146,7 +146,7 @@ class Program:
 
         The outputs are those of `.output` and `.printsize`, all relations if there are none. `read(folder)` has the
         facts of `.input`, and `write(database, folder)` writes results as Soufflé does. Raises ParseError,
-        BindingError, TypeMismatchError and UnsupportedError with the place in the text.
+        BindingError, TypeMismatchError and UnsupportedError with the span in the text.
         """
         from derivable.datalog.api.souffle_program import SouffleProgram
 
@@ -232,7 +232,7 @@ class Program:
         hints: Mapping[str, Any],
         is_distributive: bool = False,
     ) -> Batched:
-        """The program over batches of samples, of which the `varying` relations have facts of their own: all that
+        """The program over batches of samples, of which the `varying` relations have facts for each sample: all that
         these outputs need. `hints` are facts of undeclared relations, whose types may depend on them; the last
         argument is that of `lowered`."""
         return self._plan_for(hints).batched(varying, outputs, self.narrow, is_distributive)
@@ -248,7 +248,7 @@ class Program:
         "plan", "apm", "distribution" and "compilation".
 
         From "demand" on it is what a run without tags computes, with the coins of rules that have probabilities. "ram"
-        ends with the provenance that `run` takes if it is given none. "plan" runs the program over the facts, a first
+        ends with the provenance that `run` takes by default. "plan" runs the program over the facts, a first
         time to count the rows of each operator and again for the seconds of each rule; `Database.explain` has the
         profile of a run without these counts; on a `device`, as `run` takes one, it says which relations the host has
         computed, and how each recursion went, or why the device leaves the run to the host. "apm" is the program for a
@@ -349,10 +349,10 @@ class Program:
 
         facts            relation -> facts, in one of the forms of `derivable.datalog.facts.load`
         provenance       "exact", "topkproofs", or a semiring: its record, or a name such as "unit" (boolean),
-                         "minmaxprob" (godel), "addmultprob", "real", "counting"; or an object of a class of your own, a
+                         "minmaxprob" (godel), "addmultprob", "real", "counting"; or an object of a class of yours, a
                          `datalog.Provenance`; None takes "exact" if facts or rules have probabilities, else "unit"
                          (`Database.provenance` says which)
-        k                proofs kept by topkproofs and its kin, 3 if it is not given; `top-1-proof` and the other names
+        k                proofs that topkproofs and its kin hold, 3 by default; `top-1-proof` and the other names
                          of papers say it themselves
         iteration_limit  rounds of each recursive stratum, after which it stays as it is; None runs to the fixpoint
         round_limit      rounds of each recursive stratum, after which LimitError is raised
@@ -366,7 +366,7 @@ class Program:
         stop_at_goal     whether the run ends as soon as the relation that is marked `@goal` has its tuple; the other
                          relations are then as far as they are
         device           "cuda", "cuda:1" or a torch.device runs the program's columns there, "torch:cpu" by torch on
-                         the CPU; None on the CPU's own kernels. Tuples and tags are the same; provenances with columns
+                         the CPU; None on the kernels of the CPU. Tuples and tags are the same; provenances with columns
                          of scalars run there, whatever is no array program is called on the host. Facts that are
                          tensors of integers on the device do not travel, and outputs stay there until they are read
                          (`to_torch` gives them as they are)
@@ -582,7 +582,7 @@ class Program:
         return watched(watch, lambda: fitted(self, interpretations, facts, settings, watch, progress))
 
     def with_parameters(self, values: Mapping[str, float]) -> Program:
-        """The program with numbers in the place of tunable probabilities; its `text` can be saved.
+        """The program with numbers instead of tunable probabilities; its `text` can be saved.
 
         values  what `fit` returns, or some of its entries: fact or rule, as it is written -> probability
         """

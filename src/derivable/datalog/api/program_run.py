@@ -97,7 +97,7 @@ class ProgramRun:
             store.random.require(carrier_of(record, provenance if isinstance(provenance, str) else None))
         plan.load(store, facts, watch)
         if self.keep:
-            store.own()
+            store.copy_parts()
         if record is None:
             is_uncertain = store.random.probabilities or plan.num_uncertain or evidence
             provenance = "exact" if is_uncertain else "unit"
@@ -127,7 +127,7 @@ class ProgramRun:
         ram = plan.ram(narrow, goal, counts_rounds, made_linear)
         if record is EXACT:
             watch.hint = EXACT_HINT
-        # Where the provenance was not given, and is not exact, all is certain.
+        # Where the provenance is the default, and is not exact, all is certain.
         width = None if self.provenance is None and record is not EXACT else self.width
         self._check_exact(record, name, bool(evidence), width)
         evaluation = Evaluation(ram, store, record, self.k, evidence, width, outputs)

@@ -61,10 +61,10 @@ class Reasons:
 
     # Questions
 
-    def why(self, outputs: Mapping[str, Table], name: str, given: Any, k: Any, limits: Any) -> Proof | Proofs:
+    def why(self, outputs: Mapping[str, Table], name: str, row: Any, k: Any, limits: Any) -> Proof | Proofs:
         if k is not None and (not is_integer(k) or k < 1):
             raise DomainError(f"k is {k!r}", hint="a number of proofs from 1 on, or None for one of least height")
-        relation, values = self.checked(name, given)
+        relation, values = self.checked(name, row)
 
         def answer(watch: Watch) -> Proof | Proofs:
             explainer, row = self.explainer_of(outputs, relation, values, watch)
@@ -105,10 +105,10 @@ class Reasons:
             hint = f"the `{lattices[0].lattice}` of `{lattices[0].name}` joins the values of several derivations"
         return UnsupportedError(f"`{shown}` holds, but no single derivation gives it", hint=hint)
 
-    def why_not(self, outputs: Mapping[str, Table], name: str, given: Any, depth: Any, limits: Any) -> Absence:
+    def why_not(self, outputs: Mapping[str, Table], name: str, row: Any, depth: Any, limits: Any) -> Absence:
         if not is_integer(depth) or depth < 1:
             raise DomainError(f"depth is {depth!r}", hint="1 for the rules of the relation, 2 for those of their atoms")
-        relation, values = self.checked(name, given)
+        relation, values = self.checked(name, row)
 
         def answer(watch: Watch) -> Absence:
             explainer, row = self.explainer_of(outputs, relation, values, watch)
@@ -130,7 +130,7 @@ class Reasons:
         with gc_paused():
             return watched(watch, lambda: answer(watch))
 
-    def checked(self, name: str, given: Any) -> tuple[r.Relation, tuple[Any, ...]]:
+    def checked(self, name: str, row: Any) -> tuple[r.Relation, tuple[Any, ...]]:
         """The relation of a question, and its tuple. Raises errors of ours where they do not fit."""
         query = next((q for q in self.rules.queries if q.output == name), None)
         name = name if query is None else query.relation
@@ -139,7 +139,7 @@ class Reasons:
                 f"a relation is named by a text, not a {type(name).__name__}", hint='database.why("path", (3, 1))'
             )
         relation = known_relation(self.rules, name, f"unknown relation `{name}`")
-        values = as_tuple(given)
+        values = as_tuple(row)
         types = ", ".join(map(str, relation.types))
         if len(values) != len(relation.types):
             count = len(values)

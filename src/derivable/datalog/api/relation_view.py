@@ -69,7 +69,7 @@ class RelationView(Mapping):
         column_names: Sequence[str | None] | None = None,
         lock: OwnLock | None = None,
     ):
-        """lock: what a thread holds that reads the table or writes to it; None for one of the view's own."""
+        """lock: what a thread holds that reads the table or writes to it; None for another one."""
         self._lock = OwnLock() if lock is None else lock
         self.table = table
         self._symbols = symbols
@@ -369,8 +369,8 @@ def arrow_column(arrow: Any, column: np.ndarray) -> Any:
     if len(distinct) * 4 > len(column) and isinstance(column[0], str):
         return arrow.array(column, arrow.string())
     # Each text, or term, is converted once.
-    place = {text: i for i, text in enumerate(distinct)}
-    places = np.fromiter(map(place.__getitem__, column), np.int64, len(column))
+    index = {text: i for i, text in enumerate(distinct)}
+    places = np.fromiter(map(index.__getitem__, column), np.int64, len(column))
     return arrow.array(list(map(str, distinct)), arrow.string()).take(arrow.array(places))
 
 

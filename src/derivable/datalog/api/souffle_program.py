@@ -54,7 +54,7 @@ class SouffleProgram(Program):
     def read(self, folder: str | os.PathLike = ".") -> dict[str, Any]:
         """Relation -> the facts that its `.input` names, for `run`; files are relative to `folder`.
 
-        Raises DomainError for a directive that cannot be followed, with its place, and ParseError for a file that is
+        Raises DomainError for a directive that cannot be followed, with its span, and ParseError for a file that is
         wrong, with its line.
         """
         return read_inputs(self.loaded, folder, self.roots)
@@ -64,7 +64,7 @@ class SouffleProgram(Program):
 
         folder  None prints all outputs, as Soufflé does for `-D-`
 
-        Returns the files. Raises DomainError for a directive that cannot be followed, with its place.
+        Returns the files. Raises DomainError for a directive that cannot be followed, with its span.
         """
         return write_outputs(self.loaded, database, folder, self.roots)
 

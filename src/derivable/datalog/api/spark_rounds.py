@@ -37,7 +37,7 @@ from derivable.datalog.values.values import show_column
 
 arrow: Any = later("pyarrow")
 parquet: Any = later("pyarrow.parquet")
-# Rounds whose rows are read from files of their own.
+# Rounds whose rows are read from separate files.
 _FOLDED = 10
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 

@@ -57,7 +57,7 @@ class Task:
 
 def function_of(task: Task) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function that an engine calls with the batches of a partition."""
-    # Pickled here: an engine pickles by its own rules what its function holds.
+    # Pickled here: an engine pickles in another way what its function holds.
     packed = _pickled(task)
 
     def rows(batches: Iterable[Any]) -> Iterator[Any]:
@@ -72,7 +72,7 @@ def _pickled(task: Task) -> bytes:
     try:
         return pickle.dumps(task)
     except Exception:
-        # Semirings and functions of one's own: PySpark's pickle takes what is written in a notebook.
+        # User-defined semirings and functions: PySpark's pickle takes what is written in a notebook.
         from pyspark.cloudpickle import dumps
 
         return dumps(task)

@@ -1,6 +1,6 @@
 """Runs on one machine whose facts or results are more than its memory: partition after partition, to files.
 
-A run has a folder of its own below that of the user, named by what it is computed from:
+Each run has a folder below that of the user, named by what it is computed from:
 
     derivable-1f0c.../manifest.json       the program and its inputs, for people
                       facts/edge@0/       an input by the keys of a column, while the run goes on
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 arrow: Any = later("pyarrow")
 parquet: Any = later("pyarrow.parquet")
-# Keys of values, of which partitions own ranges.
+# Keys of values; each partition has a range of them.
 NUM_KEYS = 1 << 20
 # Files that an input is written to by keys at most.
 _MOST_PARTS = 256
@@ -159,7 +159,7 @@ class SpilledRun(DistributedRun):
         digest = hashlib.sha256(json.dumps(self._manifest(), sort_keys=True).encode())
         for name, rows in sorted(self.local.items()):
             digest.update(
-                name.encode() + pickle.dumps(replace(rows, place=None) if isinstance(rows, Columns) else rows)
+                name.encode() + pickle.dumps(replace(rows, location=None) if isinstance(rows, Columns) else rows)
             )
         return digest.hexdigest()[:16]
 

@@ -29,9 +29,9 @@ def titles_of(syntax: s.Syntax, rules: Rules) -> Mapping[str, tuple[str | None, 
         name = output if query is None else query.relation
         relation = rules.relations[name]
         width = len(relation.types)
-        given = () if query is None else asked.get((name, query.span), ())
+        queried = () if query is None else asked.get((name, query.span), ())
         declared = relation.column_names or (None,) * width
-        written = [_variables(arguments, width) for arguments in (given, *heads.get(name, ()))]
+        written = [_variables(arguments, width) for arguments in (queried, *heads.get(name, ()))]
         rows = [written[0], declared, *written[1:]]
         titles[output] = tuple(next((title for title in column if title), None) for column in zip(*rows))
     return titles

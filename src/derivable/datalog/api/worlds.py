@@ -204,7 +204,7 @@ class Question:
     @staticmethod
     def of(rules: Rules, evaluation: Evaluation, query: tuple[Evidence, ...], watch: Watch) -> Question:
         random = evaluation.facts.random
-        given = len(random.probabilities)
+        num_facts = len(random.probabilities)
         grounding = evaluation.ground(watch)
         tables = {} if query else {name: evaluation.tables[name] for name in rules.outputs}
         nodes = np.concatenate([np.empty(0, np.int64), *map(_nodes, tables.values())])
@@ -219,14 +219,16 @@ class Question:
         circuit = circuit_from_arrays(*form.with_roots(form.roots[: len(nodes)]).arrays, count)
         evidence = Conditioned.of(grounding, np.empty(0, np.int64), evaluation.ram, items, watch)
         derived = _Derived(tables, circuit, evaluation.facts.symbols)
-        return Question(rules, evaluation, query, matters, random.probabilities[given:], evidence, derived)
+        return Question(rules, evaluation, query, matters, random.probabilities[num_facts:], evidence, derived)
 
     def answered(self, probabilities: Sequence[float], observed: tuple[Evidence, ...], watch: Watch) -> Answers:
         """Under these probabilities of the facts, and these observations of the same tuples."""
         evidence = replace(self.evidence, items=(*observed, *self.query))
         random = self.evaluation.facts.random
-        given = np.array([*probabilities, *self.made], np.float64)
-        return Answers(self, WorldSpace(evidence, given, random.groups, self.matters, len(self.query)), watch)
+        all_probabilities = np.array([*probabilities, *self.made], np.float64)
+        return Answers(
+            self, WorldSpace(evidence, all_probabilities, random.groups, self.matters, len(self.query)), watch
+        )
 
     @cached_property
     def names(self) -> dict[int, RandomFact]:

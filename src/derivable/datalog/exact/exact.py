@@ -147,7 +147,7 @@ def ground_inputs(
     if not isinstance(record, Semiring):
         check_choices(ram)
     load_program_facts(ram, store)
-    load_python_facts(ram, facts, store, given=inputs)
+    load_python_facts(ram, facts, store, loaded=inputs)
     store.random.require(carrier_of(record or EXACT))
     return ram, ground_facts(ram, store, watch, semiring, has_derived), variables
 

@@ -69,8 +69,8 @@ class BatchFacts:
             for sample, (start, stop) in enumerate(zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist())):
                 try:
                     _words(relation, _taken(self.rows, slice(start, stop)), symbols)
-                except DerivableError as own:
-                    raise type(own)(f"sample {sample}: {own.message}", hint=own.hint) from None
+                except DerivableError as error:
+                    raise type(error)(f"sample {sample}: {error.message}", hint=error.hint) from None
             raise error
 
 
@@ -82,7 +82,7 @@ def _taken(rows: Any, places: np.ndarray | slice) -> Any:
         return Columns(rows.names, arrays)
     if isinstance(rows, np.ndarray) or isinstance(places, slice):
         return rows[places]
-    return [rows[place] for place in places.tolist()]
+    return [rows[index] for index in places.tolist()]
 
 
 def _words(relation: Relation, rows: Any, symbols: SymbolTable) -> list[np.ndarray]:
@@ -173,12 +173,12 @@ def _add_choices(relation: Relation, facts: BatchFacts, variables: np.ndarray, s
     return Choices(rest, chosen, group)
 
 
-def lifted(base: FactStore, own: frozenset[str], batch: int) -> dict[str, FactColumns]:
-    """The facts of a program, and those given for all samples, for a batch: relations that depend on the sample have
+def lifted(base: FactStore, dependent: frozenset[str], batch: int) -> dict[str, FactColumns]:
+    """The facts of a program, and those passed for all samples, for a batch: relations that depend on the sample have
     them once for each sample."""
     by_relation: dict[str, FactColumns] = {}
     for name, facts in base.relations.items():
-        if name not in own:
+        if name not in dependent:
             by_relation[name] = facts
             continue
         made = FactColumns()

@@ -1,4 +1,4 @@
-"""Rules with probabilities: each ground instance of such a rule is a random fact of its own.
+"""Rules with probabilities: each ground instance of such a rule is a separate random fact.
 
 An instance is a rule with values for all variables that its body binds, so `0.3::h(x) = e(x, y)` draws one coin for
 each row of `e`, as in ProbLog and Scallop. The coin is drawn when the instance is first derived, and is known by the
@@ -67,8 +67,8 @@ class Coins:
         kinds = np.full(len(numbers), KINDS[coin.kind], np.uint8)
         try:
             carrier.check(numbers, kinds, 0, lambda number: ("a rule", {}))
-        except DomainError as found:
-            error = ForeignError(found.message, "::", hint=found.hint)
+        except DomainError as error:
+            error = ForeignError(error.message, "::", hint=error.hint)
             error.span = coin.span
             raise error from None
 

@@ -1,4 +1,4 @@
-"""Names of columns that are given, and those that a relation declares."""
+"""Names of the columns of facts, and those that a relation declares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def are_like(names: Sequence[Any], declared: Sequence[str | None]) -> bool:
 
 
 def places_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list[int] | None:
-    """The place of each declared column among columns of these names; None where names say nothing about places.
+    """The position of each declared column among columns of these names; None where names say nothing about positions.
 
     Raises ValueError if the names fit the declaration in part: to take columns in order could swap them.
     """

@@ -126,10 +126,10 @@ class FactColumns:
 
     def joined(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
         """(columns [row] int64, variables) of all facts."""
-        columns, variables = self.given(width)
+        columns, variables = self.as_stored(width)
         return [contiguous(column, np.int64) for column in columns], variables
 
-    def given(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
+    def as_stored(self, width: int) -> tuple[list[np.ndarray], np.ndarray]:
         """The same, with columns as they are."""
         if not self.parts:
             return [np.empty(0, dtype=np.int64) for _ in range(width)], np.empty(0, dtype=np.int64)

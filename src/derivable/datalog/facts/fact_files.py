@@ -69,7 +69,7 @@ _HEADER_HINT = (
 )
 # What separates columns in files of other programs.
 _DELIMITERS = (";", "\t", ",", "|")
-# The columns of larger files are not kept for another run.
+# The columns of larger files are not held in memory for another run.
 _KEPT_BYTES = 1 << 25
 # Files whose columns are in memory, the one that was read longest ago first.
 _KEPT_FILES = 8
@@ -79,15 +79,16 @@ _limit_lock = OwnLock()
 
 def declared(attribute: Attribute) -> tuple[str, FileForm]:
     """The path and the form that an attribute `@file` names."""
-    given = dict(attribute.arguments)
+    arguments = dict(attribute.arguments)
     names = {
-        key: (given[key],) if isinstance(given.get(key), str) else given.get(key, ()) for key in ("keys", "fields")
+        key: (arguments[key],) if isinstance(arguments.get(key), str) else arguments.get(key, ())
+        for key in ("keys", "fields")
     }
-    values = given.get("header"), given.get("deliminator"), given.get("has_probability")
-    form = FileForm(*values, **names, is_named=True, quotes=given.get("quotes"))
+    values = arguments.get("header"), arguments.get("deliminator"), arguments.get("has_probability")
+    form = FileForm(*values, **names, is_named=True, quotes=arguments.get("quotes"))
     if form.delimiter is not None and len(form.delimiter) != 1:
         raise DomainError(f"the delimiter {form.delimiter!r} is not one character", span=attribute.span)
-    return given["path"], form
+    return arguments["path"], form
 
 
 def read_declared(
@@ -99,8 +100,8 @@ def read_declared(
     places = [Path(path)]
     if source and not source.startswith("<"):
         places.append(Path(source).parent / path)
-    place = next((p for p in places if p.is_file()), None)
-    if place is None:
+    file = next((p for p in places if p.is_file()), None)
+    if file is None:
         looked = dict.fromkeys(str(p.absolute()) for p in places)
         raise ParseError(
             f"cannot find the file of `{relation.name}`",
@@ -109,11 +110,11 @@ def read_declared(
             text=text,
             span=attribute.span,
         )
-    status = place.stat()
+    status = file.stat()
     target = relation.name, relation.types, relation.column_names, form
-    key = os.fspath(place), status.st_mtime_ns, status.st_size, *target
+    key = os.fspath(file), status.st_mtime_ns, status.st_size, *target
     # A program that is run in a loop reads its files once.
-    columns = _files_read.pop(key, None) or read_facts(place, *target, look)
+    columns = _files_read.pop(key, None) or read_facts(file, *target, look)
     if status.st_size < _KEPT_BYTES:
         _files_read[key] = columns
         while len(_files_read) > _KEPT_FILES:
@@ -140,35 +141,35 @@ def read_facts(
 
     Raises ParseError with file, line and column for a wrong number of columns or a value that does not fit its type.
     """
-    place = Path(path)
+    path_of_file = Path(path)
     target = Target(name, types, column_names, form, os.fspath(path))
-    if ending_of(place) in COLUMN_ENDINGS:
-        return _from_columns(place, target, look)
-    file = _text(place, form, look)
+    if ending_of(path_of_file) in COLUMN_ENDINGS:
+        return _from_columns(path_of_file, target, look)
+    text = _text(path_of_file, form, look)
     is_plain = not (form.keys or form.fields or any(t.is_wide for t in target.types))
-    columns = _by_columns(file, target) if is_plain else None
-    columns = _by_lines(file, target) if columns is None else columns
+    columns = _by_columns(text, target) if is_plain else None
+    columns = _by_lines(text, target) if columns is None else columns
 
     def line_of(row: int) -> dict[str, Any]:
-        """Only a message needs the line, so the text is not kept for it."""
-        again = _by_lines(_text(place, form), target)
-        return {} if again.place is None else again.place(row)
+        """Only a message needs the line, so the text is not held for it."""
+        again = _by_lines(_text(path_of_file, form), target)
+        return {} if again.location is None else again.location(row)
 
-    return columns if columns.probabilities is None else replace(columns, place=line_of)
+    return columns if columns.probabilities is None else replace(columns, location=line_of)
 
 
 def types_in(path: str | os.PathLike, name: str, types: Sequence[ValueType]) -> tuple[str, ...] | None:
-    """Types, or families, of a file's columns for a relation whose own types are not known: those of its schema, or
+    """Types, or families, of a file's columns for a relation whose types are not known: those of its schema, or
     what the first rows of a text may be; None for another number of columns, and for a file that cannot be read.
     """
-    place, form = Path(path), path.form if isinstance(path, FactFile) else AS_IT_IS
+    file, form = Path(path), path.form if isinstance(path, FactFile) else AS_IT_IS
     target = Target(name, types, (), form, os.fspath(path))
-    if ending_of(place) in COLUMN_ENDINGS:
-        schema = _schema(place)
+    if ending_of(file) in COLUMN_ENDINGS:
+        schema = _schema(file)
         names, hints = [n for n, _ in schema], [arrow_hint(t) for _, t in schema]
     else:
         rows = [
-            [field.strip() for field in row] for row in _text_of(read_beginning(place, HEAD_BYTES), place, form).lines
+            [field.strip() for field in row] for row in _text_of(read_beginning(file, HEAD_BYTES), file, form).lines
         ]
         rows = [row for row in rows if row != [""]]
         names = [field.strip('"') for field in rows[0]] if rows else []
@@ -177,7 +178,7 @@ def types_in(path: str | os.PathLike, name: str, types: Sequence[ValueType]) -> 
     if form.keys or not (form.fields or target.has_width(len(names))):
         return None
     places = _chosen(names, target)[2] if form.fields else places_of(names, len(names), target)[1]
-    return tuple(hints[place] for place in places)
+    return tuple(hints[index] for index in places)
 
 
 def _hint(fields: list[str]) -> str:
@@ -189,17 +190,17 @@ def _hint(fields: list[str]) -> str:
     return "text"
 
 
-def _text(place: Path, form: FileForm, look: Callable[..., Any] | None = None) -> FileText:
+def _text(path: Path, form: FileForm, look: Callable[..., Any] | None = None) -> FileText:
     """A file of text in columns."""
-    file = _text_of(read_bytes(place, look), place, form)
+    file = _text_of(read_bytes(path, look), path, form)
     if look is not None:
         # One line may be a header.
         look(max(0, file.num_lines - 1))
     return file
 
 
-def _text_of(data: bytes, place: Path, form: FileForm) -> FileText:
-    ending = ending_of(place)
+def _text_of(data: bytes, path: Path, form: FileForm) -> FileText:
+    ending = ending_of(path)
     is_marked, data = data.startswith(MARK), data.removeprefix(MARK)
     delimiter, is_csv = separation(ending, form)
     if not is_csv and b"\r" in data:
@@ -262,8 +263,8 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
     of_type = {"float": arrow.float64(), "bool": arrow.bool_(), "signed": arrow.int64(), "unsigned": arrow.uint64()}
     of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
     wanted = {
-        place: (of_type if t.bits > 32 else of_type | of_small).get(t.family, arrow.string())
-        for place, t in zip(places, target.types)
+        index: (of_type if t.bits > 32 else of_type | of_small).get(t.family, arrow.string())
+        for index, t in zip(places, target.types)
     }
     if tag is not None:
         wanted[tag] = arrow.float64()
@@ -404,19 +405,19 @@ def _columns(
 ) -> Columns:
     """Columns of the texts at `places`, and the probabilities at `tag` if there are any."""
     arrays = tuple(
-        _column([row[place] for row in rows], t, c, text, lines, target)
-        for c, (place, t) in enumerate(zip(places, target.types))
+        _column([row[index] for row in rows], t, c, text, lines, target)
+        for c, (index, t) in enumerate(zip(places, target.types))
     )
     probabilities = None
     if tag is not None:
         probabilities = np.array([_tag(row[tag], text, line, target) for row, line in zip(rows, lines)])
 
-    def place(row: int) -> dict[str, Any]:
+    def location(row: int) -> dict[str, Any]:
         shown = with_newlines(text)
         span = span_in(shown, lines[row], "" if tag is None else rows[row][tag])
         return {"source": target.source, "text": shown, "span": span}
 
-    return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows), place=place)
+    return Columns(tuple(map(str, range(len(arrays)))), arrays, probabilities, len(rows), location=location)
 
 
 @contextmanager
@@ -492,20 +493,20 @@ def _selected(rows: list, lines: list[int], text: str, target: Target) -> Column
         width = len(keys) + 2
         tags = [] if tag is None else [tag]
         long = [
-            [*(row[k] for k in keys), names[place], row[place], *(row[t] for t in tags)]
+            [*(row[k] for k in keys), names[index], row[index], *(row[t] for t in tags)]
             for row in body
-            for place in places
+            for index in places
         ]
         numbers = [line for line in numbers for _ in places]
         body, tag, places = long, None if tag is None else width, list(range(width))
     return _columns(body, numbers, tag, places, text, target)
 
 
-def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[int], target: Target) -> np.ndarray:
+def _column(texts: list[str], t: ValueType, column: int, text: str, lines: list[int], target: Target) -> np.ndarray:
     values = np.empty(len(texts), object)
     if t.family not in ("signed", "unsigned", "float", "bool"):
         if texts and target.form.header is None and is_name(texts[0], t):
-            message = f"{texts[0]!r} in {target.column(place)} is not of type {t}, which `{target.name}` has there"
+            message = f"{texts[0]!r} in {target.column(column)} is not of type {t}, which `{target.name}` has there"
             raise file_error(message, target, text, lines[0], texts[0], hint=_HEADER_HINT)
         values[:] = texts
         return values
@@ -522,17 +523,17 @@ def _column(texts: list[str], t: ValueType, place: int, text: str, lines: list[i
             hint = None
             if line == lines[0] and target.form.header is None:
                 hint = _HEADER_HINT
-            message = f"{value!r} in {target.column(place)} is not of type {t}, which `{target.name}` has there"
+            message = f"{value!r} in {target.column(column)} is not of type {t}, which `{target.name}` has there"
             if value.strip().lower() in MISSING:
-                message = f"the value in {target.column(place)} is missing ({value!r})"
+                message = f"the value in {target.column(column)} is missing ({value!r})"
                 hint = "a relation has no missing values: remove such lines"
             raise file_error(message, target, text, line, value, hint=hint)
         if t.is_integer and not t.limits[0] <= number <= t.limits[1]:
-            message = f"{value} in {target.column(place)} is too large or too small for {t}"
+            message = f"{value} in {target.column(column)} is too large or too small for {t}"
             hint = f"{t} holds {t.limits[0]} to {t.limits[1]}"
             raise file_error(message, target, text, line, value, hint=hint)
         if t.family == "float" and abs(number) > LARGEST[t.bits] and "inf" not in value.lower():
-            message = f"{value} in {target.column(place)} is too large for {t}"
+            message = f"{value} in {target.column(column)} is too large for {t}"
             hint = f"{t} holds numbers up to {LARGEST[t.bits]:.3g}; an infinity is written inf"
             raise file_error(message, target, text, line, value, hint=hint)
         values[i] = number

@@ -110,10 +110,10 @@ class Target:
             return f"{shown}; `{self.name}` has {wanted} (or {wanted + 1}, the first one the probability)"
         return f"{shown}; `{self.name}` needs {wanted + self.form.has_probability}"
 
-    def column(self, place: int) -> str:
+    def column(self, index: int) -> str:
         """A column for messages, with its name if it has one."""
-        name = self.column_names[place] if place < len(self.column_names) else None
-        return f"column {place + 1} ({name})" if name else f"column {place + 1}"
+        name = self.column_names[index] if index < len(self.column_names) else None
+        return f"column {index + 1} ({name})" if name else f"column {index + 1}"
 
     def has_width(self, width: int) -> bool:
         extra = (0, 1) if self.form.has_probability is None else (int(self.form.has_probability),)

@@ -115,7 +115,7 @@ def is_header(names: Sequence[str], target: Target, file: FileText, text: str = 
     if len(declared) != len(target.types):
         declared = []
     titles = [n.strip() for n in names]
-    # A column with the probabilities has a name of its own.
+    # A column with the probabilities has another name.
     others = [n for n in titles if n not in TAG_NAMES or n in declared]
     if declared and set(declared) == set(others):
         return True
@@ -283,4 +283,4 @@ def places_of(
             line,
             hint="give the columns the names of the declaration",
         ) from None
-    return tag, there if places is None else [there[place] for place in places]
+    return tag, there if places is None else [there[number] for number in places]

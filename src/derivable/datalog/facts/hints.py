@@ -34,36 +34,36 @@ def hints_from(facts: Mapping[str, Any], relations: Mapping[str, Relation]) -> d
     """Types, or families of types, of the columns of facts (`inputs.taken`), for relations that the program uses and
     does not declare. Facts of another number of columns say nothing: what is wrong with them is said when they load."""
     hints: dict[str, tuple[str, ...]] = {}
-    for name, given in facts.items():
-        kinds = _of_facts(given, relations[name])
+    for name, facts_of_name in facts.items():
+        kinds = _of_facts(facts_of_name, relations[name])
         # What is written `rel s = {}` has as many columns as its facts.
         if kinds is not None and (len(kinds) == len(relations[name].types) or relations[name].is_emptied):
             hints[name] = kinds
     return hints
 
 
-def _of_facts(given: Any, relation: Relation) -> tuple[str, ...] | None:
-    if isinstance(given, os.PathLike):
+def _of_facts(facts: Any, relation: Relation) -> tuple[str, ...] | None:
+    if isinstance(facts, os.PathLike):
         from derivable.datalog.facts.fact_files import types_in
 
-        return types_in(given, relation.name, relation.types)
-    if isinstance(given, Columns):
-        hints = [(str(label), _of_column(array)) for label, array in zip(given.names, given.arrays)]
+        return types_in(facts, relation.name, relation.types)
+    if isinstance(facts, Columns):
+        hints = [(str(label), _of_column(array)) for label, array in zip(facts.names, facts.arrays)]
         if len(hints) == len(relation.types) + 1:
             tagged = [i for i, (label, _) in enumerate(hints) if label in TAG_NAMES]
             del hints[tagged[-1] if tagged else -1]
         return tuple(hint for _, hint in hints)
-    if isinstance(given, Elsewhere):
-        width = given.tensor.shape[1] if given.tensor.ndim == 2 else 1
+    if isinstance(facts, Elsewhere):
+        width = facts.tensor.shape[1] if facts.tensor.ndim == 2 else 1
         return (
-            _TORCH.get(str(given.tensor.dtype), "float" if given.tensor.is_floating_point() else "integer"),
+            _TORCH.get(str(facts.tensor.dtype), "float" if facts.tensor.is_floating_point() else "integer"),
         ) * width
-    if isinstance(given, np.ndarray):
-        columns = given[:, None] if given.ndim == 1 else given
+    if isinstance(facts, np.ndarray):
+        columns = facts[:, None] if facts.ndim == 1 else facts
         if columns.ndim != 2:
             return None
         return tuple(_of_column(columns[:, c]) for c in range(columns.shape[1]))
-    rows: Iterable[Any] = given.tuples if isinstance(given, InputMapping) else given
+    rows: Iterable[Any] = facts.tuples if isinstance(facts, InputMapping) else facts
     row = next(iter(rows), None)
     if isinstance(row, InputMapping):
         row = row.tuples[0] if row.tuples else None

@@ -32,7 +32,7 @@ class InputMapping:
 
     tuples         one tuple a fact
     is_exclusive   exactly one of the facts holds (a choice); otherwise they are independent
-    probabilities  [fact], or None if they are given at evaluation
+    probabilities  [fact], or None if they follow at evaluation
     has_factors    whether these need not add up to one, though exactly one of the facts holds
     is_scalar      whether it is the one fact of a relation without arguments, `()` alone, without an axis in tensors
     """
@@ -53,7 +53,7 @@ class InputMapping:
 
 @dataclass(frozen=True)
 class Varying:
-    """Facts of one relation that each sample of a batch has of its own, see `varying`."""
+    """Facts of one relation that differ between the samples of a batch, see `varying`."""
 
     keep: int | None = None
     above: float | None = None
@@ -61,8 +61,8 @@ class Varying:
     sampled: bool = False
 
     def __repr__(self) -> str:
-        given = [f"{name}={value!r}" for name, value in vars(self).items() if value]
-        return f"varying({', '.join(given)})"
+        written = [f"{name}={value!r}" for name, value in vars(self).items() if value]
+        return f"varying({', '.join(written)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Columns:
     probabilities  [row], None if the facts are certain
     count          of the facts of a relation without columns
     has_values     whether the probabilities are elements of the semiring that the program runs in
-    place          row -> the fields of an error that say where it is, such as the line of a file
+    location       row -> the fields of an error that say where it is, such as the line of a file
     """
 
     names: tuple[Any, ...]
@@ -93,7 +93,7 @@ class Columns:
     probabilities: np.ndarray | None = None
     count: int = 0
     has_values: bool = False
-    place: Callable[[int], dict[str, Any]] | None = None
+    location: Callable[[int], dict[str, Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.arrays[0]) if self.arrays else self.count
@@ -141,61 +141,64 @@ def taken(facts: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
     `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths,
     UnsupportedError for a tensor on another device in a run on the CPU.
     """
-    columns = {name: _taken(name, given) for name, given in facts.items()}
+    columns = {name: _taken(name, facts_of_name) for name, facts_of_name in facts.items()}
     if device is not None:
         return columns
-    for name, given in columns.items():
-        if isinstance(given, Elsewhere):
-            check_on_cpu(given.tensor, f"the tensor of facts for `{name}`", "run there: `device=x.device`")
+    for name, facts_of_name in columns.items():
+        if isinstance(facts_of_name, Elsewhere):
+            check_on_cpu(facts_of_name.tensor, f"the tensor of facts for `{name}`", "run there: `device=x.device`")
     return on_host(columns)
 
 
 def on_host(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of which no tensor is elsewhere."""
-    return {name: given.on_host() if isinstance(given, Elsewhere) else given for name, given in facts.items()}
+    return {
+        name: facts_of_name.on_host() if isinstance(facts_of_name, Elsewhere) else facts_of_name
+        for name, facts_of_name in facts.items()
+    }
 
 
-def _taken(name: str, given: Any) -> Any:
-    if isinstance(given, np.ndarray) and given.dtype.names:
-        return _columns(name, given.dtype.names, [given[label] for label in given.dtype.names])
-    if isinstance(given, np.ndarray):
-        return _unmasked(given)
-    if isinstance(given, (InputMapping, Columns, os.PathLike)):
-        return given
-    if isinstance(given, list):
-        return _tuples(name, given)
-    if not isinstance(given, dict):
+def _taken(name: str, facts: Any) -> Any:
+    if isinstance(facts, np.ndarray) and facts.dtype.names:
+        return _columns(name, facts.dtype.names, [facts[label] for label in facts.dtype.names])
+    if isinstance(facts, np.ndarray):
+        return _unmasked(facts)
+    if isinstance(facts, (InputMapping, Columns, os.PathLike)):
+        return facts
+    if isinstance(facts, list):
+        return _tuples(name, facts)
+    if not isinstance(facts, dict):
         for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
-            if hasattr(given, names) and hasattr(given, column):
-                labels = tuple(getattr(given, names))
-                get = getattr(given, column)
+            if hasattr(facts, names) and hasattr(facts, column):
+                labels = tuple(getattr(facts, names))
+                get = getattr(facts, column)
                 places = range(len(labels))
                 return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
         # A relation of another run is a mapping too.
-        if tensors.is_sparse(given):
-            return _entries(name, given)
-        if tensors.has_torch([given]):
-            return Elsewhere(given)
-        if hasattr(given, "__array__"):
+        if tensors.is_sparse(facts):
+            return _entries(name, facts)
+        if tensors.has_torch([facts]):
+            return Elsewhere(facts)
+        if hasattr(facts, "__array__"):
             # A series, an index or a column of Arrow has a type, which its items have not.
-            return _columns(name, (0,), [given]) if getattr(given, "ndim", 1) == 1 else np.asarray(given)
-    if isinstance(given, Mapping):
-        if given and not any(isinstance(key, tuple) for key in given) and all(map(_is_column, given.values())):
-            return _columns(name, tuple(given), list(given.values()))
-        return given
-    if isinstance(given, str):
+            return _columns(name, (0,), [facts]) if getattr(facts, "ndim", 1) == 1 else np.asarray(facts)
+    if isinstance(facts, Mapping):
+        if facts and not any(isinstance(key, tuple) for key in facts) and all(map(_is_column, facts.values())):
+            return _columns(name, tuple(facts), list(facts.values()))
+        return facts
+    if isinstance(facts, str):
         raise TypeMismatchError(
-            f"facts for `{name}` are the text {given[:40]!r}",
-            hint=f"for a file give a path: `from pathlib import Path`, then {{{name!r}: Path({given!r})}}"
-            if len(given) <= 200
+            f"facts for `{name}` are the text {facts[:40]!r}",
+            hint=f"for a file give a path: `from pathlib import Path`, then {{{name!r}: Path({facts!r})}}"
+            if len(facts) <= 200
             else "give tuples, columns, or a `pathlib.Path`",
         )
-    if isinstance(given, bytes) or not isinstance(given, Iterable) or hasattr(given, "collect"):
+    if isinstance(facts, bytes) or not isinstance(facts, Iterable) or hasattr(facts, "collect"):
         raise TypeMismatchError(
-            f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(given).__name__}",
-            hint="collect it first" if hasattr(given, "collect") else None,
+            f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(facts).__name__}",
+            hint="collect it first" if hasattr(facts, "collect") else None,
         )
-    return _tuples(name, list(given))
+    return _tuples(name, list(facts))
 
 
 def _unmasked(array: np.ndarray) -> np.ndarray:
@@ -219,17 +222,17 @@ def _tuples(name: str, rows: list[Any]) -> list[Any]:
     return rows
 
 
-def _entries(name: str, given: Any) -> Columns:
+def _entries(name: str, tensor: Any) -> Columns:
     """A sparse tensor as facts: a row for each entry, its indices, with its value as the tag."""
-    if tensors.is_relation(given) and given.tags is None:
-        return Columns(tuple(range(len(given.columns))), given.columns)
-    entries = tensors.coordinates(given, name=name)
+    if tensors.is_relation(tensor) and tensor.tags is None:
+        return Columns(tuple(range(len(tensor.columns))), tensor.columns)
+    entries = tensors.coordinates(tensor, name=name)
     return Columns(tuple(range(entries.order)), tuple(entries.indices), entries.values, entries.num_entries, True)
 
 
-def _is_column(given: Any) -> bool:
+def _is_column(column: Any) -> bool:
     # A probability may be an array without dimensions.
-    return isinstance(given, (list, tuple)) or (hasattr(given, "__array__") and getattr(given, "ndim", 1) > 0)
+    return isinstance(column, (list, tuple)) or (hasattr(column, "__array__") and getattr(column, "ndim", 1) > 0)
 
 
 def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Columns:
@@ -310,7 +313,7 @@ def arrow_column(
         return _tensors(column)
     chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
     if (arrow.types.is_integer(t) or arrow.types.is_floating(t)) and chunks:
-        # Arrow's own conversion imports pandas where it is installed.
+        # Arrow's conversion imports pandas where it is installed.
         parts = [np.from_dlpack(chunk) for chunk in chunks]
         if len(parts) == 1:
             return parts[0]
@@ -439,20 +442,20 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
         return InputMapping(tuples, is_exclusive)
     check_on_cpu(probabilities, "the tensor of probabilities", "give it to a layer, `dv.nn.Logic`")
     try:
-        given = as_floats(probabilities)
+        numbers = as_floats(probabilities)
     except (TypeError, ValueError):
         raise DomainError(f"the probabilities {probabilities!r} are no numbers", hint="one in [0, 1] a value") from None
-    if given.shape != (len(tuples),):
-        raise DomainError(f"{len(tuples)} values, but probabilities of shape {given.shape}")
-    bad = np.flatnonzero(~((given >= 0) & (given <= 1)) if is_exclusive else np.isnan(given))
+    if numbers.shape != (len(tuples),):
+        raise DomainError(f"{len(tuples)} values, but probabilities of shape {numbers.shape}")
+    bad = np.flatnonzero(~((numbers >= 0) & (numbers <= 1)) if is_exclusive else np.isnan(numbers))
     if len(bad):
-        raise DomainError(f"probability {bad[0]} is {given[bad[0]]:g}, not in [0, 1]")
-    if is_exclusive and given.sum() > 1 + ROUNDING:
+        raise DomainError(f"probability {bad[0]} is {numbers[bad[0]]:g}, not in [0, 1]")
+    if is_exclusive and numbers.sum() > 1 + ROUNDING:
         raise DomainError(
-            f"the probabilities of one choice add up to {given.sum():g}",
+            f"the probabilities of one choice add up to {numbers.sum():g}",
             hint="divide them by their sum; independent facts are `dv.independent(tuples, probabilities)`",
         )
-    return InputMapping(tuples, is_exclusive, tuple(given.tolist()))
+    return InputMapping(tuples, is_exclusive, tuple(numbers.tolist()))
 
 
 def categorical(
@@ -464,8 +467,8 @@ def categorical(
                    the sum of their probabilities
     probabilities  [value], adding up to at most 1 (the rest is the probability that none holds), up to 1e-3, which is
                    taken away;
-                   None if they are given at evaluation, as for `dv.nn.Logic`, where they add up to 1
-    factors        what is given at evaluation are factors, weights from 0 on that need not add up to 1
+                   None if they follow at evaluation, as for `dv.nn.Logic`, where they add up to 1
+    factors        the values at evaluation are factors, weights from 0 on that need not add up to 1
     """
     if factors and probabilities is not None:
         raise DomainError(
@@ -481,15 +484,15 @@ def independent(tuples: Iterable[Any], probabilities: Sequence[float] | float | 
     tuples         tuples, or scalars for a unary relation; one that occurs several times is as many facts, of which one
                    suffices; or a sparse tensor, for the indices of its entries in the order of rows. `()` alone is the
                    one fact of a relation without arguments, whose probability is a number; in a layer it has no
-                   dimension of its own, as among the outputs. A list without tuples, `[]`, is no fact
-    probabilities  [fact], or None if they are given at evaluation; values of the semiring, such as lengths, for a run
+                   dimension, as among the outputs. A list without tuples, `[]`, is no fact
+    probabilities  [fact], or None if they follow at evaluation; values of the semiring, such as lengths, for a run
                    in one whose values are no probabilities
     """
-    given: Any = probabilities
+    numbers: Any = probabilities
     if isinstance(tuples, tuple) and tuples == ():
-        given = None if probabilities is None else np.reshape(probabilities, -1)
-        return replace(_mapping([()], given, False), is_scalar=True)
-    return _mapping(tuples, given, False)
+        numbers = None if probabilities is None else np.reshape(probabilities, -1)
+        return replace(_mapping([()], numbers, False), is_scalar=True)
+    return _mapping(tuples, numbers, False)
 
 
 def varying(
@@ -497,12 +500,12 @@ def varying(
 ) -> Varying:
     """Facts that differ from sample to sample: what a layer (`dv.nn.Logic`) is called with, tuples and probabilities.
 
-    keep       how many facts of a sample are kept, the most probable ones, among equals those that come first; None
+    keep       how many facts of a sample stay, the most probable ones, among equals those that come first; None
                keeps all
-    above      the least probability of a fact that is kept
+    above      the least probability of a fact that stays
     per_group  whether `keep` counts the facts of each exclusive group; independent facts are one group
     sampled    whether `keep` facts are drawn in proportion to their probabilities, with replacement, by the random
-               numbers of torch; a fact that is drawn twice is kept once
+               numbers of torch; a fact that is drawn twice counts once
     """
     if keep is not None and (not is_integer(keep) or keep < 1):
         raise DomainError(f"keep is {keep!r}, and not a number of facts, from 1 on", hint="a probability is `above=`")

@@ -47,10 +47,10 @@ from derivable.datalog.values.symbols import SymbolTable
 _PLAIN = {int, str, float, bool}
 
 
-def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactStore, given: Iterable[str] = ()) -> None:
+def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactStore, loaded: Iterable[str] = ()) -> None:
     """Add facts passed from Python, as `inputs.taken` hands them on; see the module's docstring for the forms.
 
-    `given` names the relations whose facts are there already (the inputs of compile_exact).
+    `loaded` names the relations whose facts are there already (the inputs of compile_exact).
     A relation that the program only reads, and that nothing gives facts, is empty: a DerivableWarning says so, or
     BindingError where its name is that of another relation but for a letter. Raises BindingError for facts of an
     unknown relation, TypeMismatchError with row, column and expected type for a bad value.
@@ -60,7 +60,7 @@ def load_python_facts(ram: Ram | Rules, facts: Mapping[str, Any], store: FactSto
     if ram.constructors:
         add_terms(ram, store)
     for relation in ram.relations.values():
-        if relation.is_input and relation.name not in facts and relation.name not in given:
+        if relation.is_input and relation.name not in facts and relation.name not in loaded:
             _without_facts(ram, relation)
 
 
@@ -100,38 +100,38 @@ def known_relation(ram: Ram | Rules, name: str, message: str, source: str | None
     return ram.relations[name]
 
 
-def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
+def load_relation(relation: Relation, facts: Any, store: FactStore) -> None:
     """Add facts of one relation, in one of the forms of `inputs.taken`."""
-    if isinstance(given, InputMapping):
-        _load_mapping(relation, given, store)
-    elif isinstance(given, np.ndarray):
-        store.add(relation.name, array_columns(relation, given, store.symbols), count=len(given))
-    elif isinstance(given, Elsewhere):
-        columns = _columns_elsewhere(relation, given.tensor)
+    if isinstance(facts, InputMapping):
+        _load_mapping(relation, facts, store)
+    elif isinstance(facts, np.ndarray):
+        store.add(relation.name, array_columns(relation, facts, store.symbols), count=len(facts))
+    elif isinstance(facts, Elsewhere):
+        columns = _columns_elsewhere(relation, facts.tensor)
         if columns is None or (store.random.carrier is not None and store.random.carrier.numbers_all):
-            load_relation(relation, given.on_host(), store)
+            load_relation(relation, facts.on_host(), store)
         else:
             store.elsewhere.setdefault(relation.name, []).append(columns)
-    elif isinstance(given, os.PathLike):
+    elif isinstance(facts, os.PathLike):
         from derivable.datalog.facts.fact_files import read_facts
         from derivable.datalog.facts.file_forms import AS_IT_IS, FactFile
 
-        form = given.form if isinstance(given, FactFile) else AS_IT_IS
+        form = facts.form if isinstance(facts, FactFile) else AS_IT_IS
         target = relation.name, relation.types, relation.column_names, form
-        load_relation(relation, read_facts(given, *target, store.look), store)
-    elif isinstance(given, Columns):
-        given, origin = _with_tags(relation, given), _given(relation, given.place)
-        columns = named_columns(relation, given, store.symbols)
+        load_relation(relation, read_facts(facts, *target, store.look), store)
+    elif isinstance(facts, Columns):
+        facts, origin = _with_tags(relation, facts), _origin(relation, facts.location)
+        columns = named_columns(relation, facts, store.symbols)
         variables = None
-        if given.probabilities is not None:
-            kind = "value" if given.has_values else "tag"
-            variables = store.random.add(given.probabilities, kind, origin)
-        store.add(relation.name, columns, variables, given.count)
-    elif isinstance(given, Mapping):
-        rows, tags = list(given.keys()), list(given.values())
+        if facts.probabilities is not None:
+            kind = "value" if facts.has_values else "tag"
+            variables = store.random.add(facts.probabilities, kind, origin)
+        store.add(relation.name, columns, variables, facts.count)
+    elif isinstance(facts, Mapping):
+        rows, tags = list(facts.keys()), list(facts.values())
         _in_parts(len(rows), store, lambda part: _load_tuples(relation, rows[part], tags[part], store, part.start))
     else:
-        rows = list(given)
+        rows = list(facts)
         if any(issubclass(kind, InputMapping) for kind in {*map(type, rows)}):
             for i, row in enumerate(rows):
                 if not isinstance(row, InputMapping):
@@ -143,12 +143,12 @@ def load_relation(relation: Relation, given: Any, store: FactStore) -> None:
         _in_parts(len(rows), store, lambda part: _load_rows(relation, rows[part], store, part.start))
 
 
-def _given(relation: Relation, place: Callable[[int], dict[str, Any]] | None = None, first: int = 0) -> Origin:
-    """Where the tags of facts from Python or a file are: the row, from `first` on, or a place in a file."""
+def _origin(relation: Relation, location: Callable[[int], dict[str, Any]] | None = None, first: int = 0) -> Origin:
+    """Where the tags of facts from Python or a file are: the row, from `first` on, or the location in a file."""
 
     def origin(number: int) -> tuple[str, dict[str, Any]]:
-        if place is not None:
-            return f"a fact of `{relation.name}`", place(number)
+        if location is not None:
+            return f"a fact of `{relation.name}`", location(number)
         return f"row {first + number} of the facts for `{relation.name}`", {}
 
     return origin
@@ -184,15 +184,15 @@ def _load_rows(relation: Relation, rows: list[Any], store: FactStore, first: int
     _load_tuples(relation, rows, tags, store, first)
 
 
-def _with_tags(relation: Relation, given: Columns) -> Columns:
+def _with_tags(relation: Relation, columns: Columns) -> Columns:
     """The columns with that of the tags, if there is one more than the relation has, apart."""
-    names = [str(name) for name in given.names]
+    names = [str(name) for name in columns.names]
     tagged = [i for i, n in enumerate(names) if n in TAG_NAMES and n not in relation.column_names]
     # Beside a column that is called `tag` that of the tags is `tag_1`.
     tagged += [i for i, n in enumerate(names) if n == "tag_1" and "tag" in names and n not in relation.column_names]
-    if given.probabilities is not None or len(names) != len(relation.types) + 1 or not tagged:
-        return given
-    column = given.arrays[tagged[-1]]
+    if columns.probabilities is not None or len(names) != len(relation.types) + 1 or not tagged:
+        return columns
+    column = columns.arrays[tagged[-1]]
     try:
         if isinstance(column, Texts):
             raise TypeError
@@ -206,9 +206,9 @@ def _with_tags(relation: Relation, given: Columns) -> Columns:
             f"facts for `{relation.name}`, row {bad[0]}: the tag is missing",
             hint="a tag is a number; drop such rows first",
         )
-    kept = [i for i in range(len(names)) if i != tagged[-1]]
-    arrays = tuple(given.arrays[i] for i in kept)
-    return Columns(tuple(given.names[i] for i in kept), arrays, tags, len(tags))
+    others = [i for i in range(len(names)) if i != tagged[-1]]
+    arrays = tuple(columns.arrays[i] for i in others)
+    return Columns(tuple(columns.names[i] for i in others), arrays, tags, len(tags))
 
 
 def _plain_columns(relation: Relation, rows: list[Any]) -> list[list[Any]] | None:
@@ -226,21 +226,21 @@ def _are_tuples(rows: Sequence[Any], width: int) -> bool:
     return {*map(type, rows)} == {tuple} and {*map(len, rows)} == {width}
 
 
-def _load_mapping(relation: Relation, given: InputMapping, store: FactStore) -> None:
-    if given.probabilities is None:
+def _load_mapping(relation: Relation, mapping: InputMapping, store: FactStore) -> None:
+    if mapping.probabilities is None:
         raise DomainError(
             f"the facts for `{relation.name}` have no probabilities",
             hint="give them as the second argument: `dv.categorical(values, probabilities)`",
         )
-    origin = _given(relation)
-    columns = tuple_columns(relation, list(given.tuples), store.symbols)
-    probabilities = np.asarray(given.probabilities, dtype=np.float64)
-    add = store.random.add_choice if given.is_exclusive else store.random.add
+    origin = _origin(relation)
+    columns = tuple_columns(relation, list(mapping.tuples), store.symbols)
+    probabilities = np.asarray(mapping.probabilities, dtype=np.float64)
+    add = store.random.add_choice if mapping.is_exclusive else store.random.add
     store.add(relation.name, columns, add(probabilities, kind="tag", origin=origin))
 
 
 def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: FactStore, first: int = 0) -> None:
-    origin, columns = _given(relation, first=first), tuple_columns(relation, rows, store.symbols)
+    origin, columns = _origin(relation, first=first), tuple_columns(relation, rows, store.symbols)
     carrier = store.random.carrier
     takes_anything = carrier is not None and carrier.takes_anything
     if not takes_anything and {*map(type, tags)} <= {int, float} and not np.isnan(values := as_floats(tags)).any():
@@ -309,12 +309,12 @@ def _columns_elsewhere(relation: Relation, tensor: Any) -> list[Any] | None:
     return list(table.unbind(1))
 
 
-def named_columns(relation: Relation, given: Columns, symbols: SymbolTable) -> list[np.ndarray]:
+def named_columns(relation: Relation, columns: Columns, symbols: SymbolTable) -> list[np.ndarray]:
     """Word columns of named columns: by name if they are named as the relation declares, else in order.
 
     Raises ShapeError for another number of columns, and for names that fit the declaration in part.
     """
-    arrays, names = given.arrays, [str(name) for name in given.names]
+    arrays, names = columns.arrays, [str(name) for name in columns.names]
     if len(arrays) != len(relation.types):
         raise ShapeError(
             f"facts for `{relation.name}`: {len(arrays)} column{'s' if len(arrays) != 1 else ''} ({', '.join(names)})"

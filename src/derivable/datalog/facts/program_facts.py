@@ -33,8 +33,8 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
                     load_relation(relation, columns, store)
                 except TypeMismatchError as error:
                     # The lines of these values are not known any more.
-                    place = {"source": ram.source, "text": ram.text, "span": attribute.span}
-                    raise TypeMismatchError(error.message, hint=error.hint, **place) from None
+                    origin = {"source": ram.source, "text": ram.text, "span": attribute.span}
+                    raise TypeMismatchError(error.message, hint=error.hint, **origin) from None
     # Programs have many small sets of facts of one relation, a choice for each row of a table.
     for name, sets in groupby(ram.facts, key=lambda facts: facts.relation):
         some = list(sets)
@@ -95,7 +95,7 @@ class WrittenFacts:
         self.store.look = look
         load_program_facts(rules, self.store)
         for name, facts in self.store.relations.items():
-            facts.parts = [FactPart(*facts.given(len(rules.relations[name].types)))]
+            facts.parts = [FactPart(*facts.as_stored(len(rules.relations[name].types)))]
 
     @staticmethod
     def suits(rules: Rules) -> bool:
@@ -114,9 +114,9 @@ def _written(ram: Ram | Rules, facts: Facts, rows: Sequence[int] | None = None) 
 
     def origin(number: int) -> tuple[str, dict[str, Any]]:
         row = number if rows is None else rows[number]
-        place = {"source": ram.source, "text": ram.text, "span": facts.places.get(row, facts.span)}
+        fields = {"source": ram.source, "text": ram.text, "span": facts.places.get(row, facts.span)}
         shown = f"`{facts.relation}({', '.join(map(show_value, facts.rows[row]))})`"
-        return "a rule" if facts.relation.startswith("#") else shown, place
+        return "a rule" if facts.relation.startswith("#") else shown, fields
 
     return origin
 

@@ -70,7 +70,7 @@ def without(
 
 
 def _tag(store: FactStore, variable: int) -> Any:
-    """The tag that a fact was given with, by its variable; None if there was none."""
+    """The tag with which a fact was added, by its variable; None if there was none."""
     random = store.random
     if variable < 0 or random.kinds[variable] == CHANCE:
         return None
@@ -81,22 +81,22 @@ def _check_choices(facts: FactStore, relation: Relation, parts: Sequence[FactPar
     """Raises DomainError if some facts of a choice would stay without others of it, which are lost."""
     if not facts.random.groups or not parts:
         return
-    kept = np.ones(sum(len(part.stored[1]) for part in parts), bool)
+    stays = np.ones(sum(len(part.stored[1]) for part in parts), bool)
     starts = np.cumsum([0, *(len(part.stored[1]) for part in parts)])
     for start, rows in zip(starts, lost):
-        kept[start + rows] = False
+        stays[start + rows] = False
     variables = np.concatenate([part.stored[1] for part in parts])
     for start, part in zip(starts, parts):
         # What has gone before is torn from nothing.
         variables[start + part.stored[2]] = -1
-    variables, kept = variables[variables >= 0], kept[variables >= 0]
+    variables, stays = variables[variables >= 0], stays[variables >= 0]
     groups = facts.random.group_of()[variables]
-    torn = np.intersect1d(groups[kept], groups[~kept])
+    torn = np.intersect1d(groups[stays], groups[~stays])
     torn = torn[torn >= 0]
     if len(torn):
         is_own = groups == torn[0]
         raise DomainError(
-            f"a choice of `{relation.name}` has {is_own.sum()} facts, of which {(is_own & ~kept).sum()} are to go",
+            f"a choice of `{relation.name}` has {is_own.sum()} facts, of which {(is_own & ~stays).sum()} are to go",
             hint="remove all of them, and add a choice among those that stay",
         )
 

@@ -22,7 +22,7 @@ from derivable.datalog.values.symbols import SymbolTable
 class FactStore:
     """All facts of a run.
 
-    inputs  the variables of each Python fact, in the order given (compile_exact)
+    inputs  the variables of each Python fact, in their order (compile_exact)
     look    checks the limits of the run while there are many to load; of files its argument is their number of rows
     elsewhere  relation -> parts of certain facts whose columns of words [row] are tensors on a device
     """
@@ -56,7 +56,7 @@ class FactStore:
         is_given[self.variables_of(self.relations)] = True
         return np.concatenate([self.variables_of(ram.denied[number]), np.flatnonzero(~is_given)])
 
-    def own(self) -> None:
+    def copy_parts(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""
         for facts in self.relations.values():
             facts.parts = [
@@ -103,11 +103,11 @@ def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     entities = store.symbols.entities
     if not isinstance(entities, EntityStore) or not entities.size:
         return
-    own = {c.relation for c in ram.constructors.values()}
+    term_relations = {c.relation for c in ram.constructors.values()}
     words = [np.empty(0, np.int64)]
     for name, facts in store.relations.items():
         places = [c for c, t in enumerate(ram.relations[name].types) if t.family == "entity"]
-        words += [part[c] for part in facts.columns for c in places if name not in own or c == 0]
+        words += [part[c] for part in facts.columns for c in places if name not in term_relations or c == 0]
     terms = entities.parts(np.concatenate(words))
     for name, constructor in ram.constructors.items():
         columns = entities.rows_of(name, terms)

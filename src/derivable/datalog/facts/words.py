@@ -38,7 +38,7 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
     return words
 
 
-def _warn_of_digits(place: str, values: Any, t: ValueType) -> None:
+def _warn_of_digits(what: str, values: Any, t: ValueType) -> None:
     """Warns of values that have more digits than their column holds, which its type does not say."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         is_fine = np.datetime_data(values.dtype)[0] in FINER_UNITS
@@ -53,10 +53,10 @@ def _warn_of_digits(place: str, values: Any, t: ValueType) -> None:
         return
     if loses and t.family == "float":
         hint = "give whole numbers, scaled by a power of ten, which i64 and i128 hold as they are"
-        warn(f"{place}: some decimals have more digits than {t}", hint=hint)
+        warn(f"{what}: some decimals have more digits than {t}", hint=hint)
     elif loses:
         hint = "give whole nanoseconds, which i64 holds"
-        warn(f"{place}: {t} holds microseconds, and some values have parts of them, which are dropped", hint=hint)
+        warn(f"{what}: {t} holds microseconds, and some values have parts of them, which are dropped", hint=hint)
 
 
 def _has_many_digits(value: Any) -> bool:
@@ -85,12 +85,12 @@ def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismat
     if unfit.reason is not None:
         message = f"facts for `{relation.name}`{row}, column {c}: {unfit.reason.message}"
         return TypeMismatchError(message, hint=unfit.reason.hint)
-    place = f"facts for `{relation.name}`{row}, {_column(relation, c)}"
+    what = f"facts for `{relation.name}`{row}, {_column(relation, c)}"
     if unfit.row is None:
-        message = f"{place}: expected {t}, found an array of dtype {value}"
+        message = f"{what}: expected {t}, found an array of dtype {value}"
         return TypeMismatchError(message, hint=_conversion(value.kind, t))
     if _is_missing(value):
-        return TypeMismatchError(f"{place}: the value is missing ({value})", hint=MISSING_HINT)
+        return TypeMismatchError(f"{what}: the value is missing ({value})", hint=MISSING_HINT)
     shown = show_value(value) if isinstance(value, (str, bool, int, float)) else repr(value)
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
@@ -101,7 +101,7 @@ def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismat
         hint = f"declare the column types: `type {relation.name}(...)`"
     elif isinstance(value, str) and t.is_number:
         hint = "convert the texts to numbers first (`pandas.to_numeric(column)`), or declare the column as String"
-    return TypeMismatchError(f"{place}: expected {t}, found {shown} ({type(value).__name__})", hint=hint)
+    return TypeMismatchError(f"{what}: expected {t}, found {shown} ({type(value).__name__})", hint=hint)
 
 
 def _date_hint(text: str) -> str:

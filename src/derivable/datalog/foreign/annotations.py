@@ -51,18 +51,18 @@ def signature_of(call: Callable[..., Any], what: str, results: tuple[Any, ...] |
     generics: dict[str, str] = {}
     parameters: list[Kind] = []
     optional, rest = 0, None
-    given = inspect.signature(call)
-    for parameter in given.parameters.values():
-        place = f"parameter `{parameter.name}` of {what}"
+    call_signature = inspect.signature(call)
+    for parameter in call_signature.parameters.values():
+        what_parameter = f"parameter `{parameter.name}` of {what}"
         if parameter.kind is parameter.VAR_POSITIONAL:
-            rest = _kind(parameter.annotation, place, generics)
+            rest = _kind(parameter.annotation, what_parameter, generics)
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            parameters.append(_kind(parameter.annotation, place, generics))
+            parameters.append(_kind(parameter.annotation, what_parameter, generics))
             optional += parameter.default is not parameter.empty
         elif parameter.default is parameter.empty:
             raise DomainError(f"{what} has the parameter {parameter}, which no call can fill")
     if results is None:
-        results = (given.return_annotation,)
+        results = (call_signature.return_annotation,)
     name = f"the result of {what}" if len(results) == 1 else f"an output of {what}"
     kinds = tuple(_kind(annotation, name, generics) for annotation in results)
     return Signature(tuple(parameters), kinds, tuple(generics.items()), optional, rest)

@@ -53,9 +53,9 @@ class ForeignFunction:
         assert self.call is not None
         if self.form == "words":
             return self._called((symbols, types, *operands))
-        given, places = distinct(operands)
-        columns = [show_column(words, t, symbols) for words, t in zip(given, types)]
-        count = len(given[0]) if given else 1
+        distinct_rows, places = distinct(operands)
+        columns = [show_column(words, t, symbols) for words, t in zip(distinct_rows, types)]
+        count = len(distinct_rows[0]) if distinct_rows else 1
         if self.form == "columns":
             results = self._called(columns)
             if np.shape(results) != (count,):
@@ -133,15 +133,15 @@ class ForeignError(DomainError):
 def failure(by: str, operands: Sequence[Any] | None, error: Exception) -> ForeignError:
     """The error that a Python function has failed for these operands, shortened."""
     what = f"{'function' if by.startswith('$') else 'predicate' if by.isidentifier() else 'operator'} {by}"
-    given = ""
+    operands_text = ""
     if operands is not None:
         shown = [repr(operand) for operand in operands]
-        given = " for " + ", ".join(text if len(text) <= 60 else f"{text[:57]}..." for text in shown)
-    return ForeignError(f"the {what} failed{given}: {type(error).__name__}: {str(error).strip()}", by)
+        operands_text = " for " + ", ".join(text if len(text) <= 60 else f"{text[:57]}..." for text in shown)
+    return ForeignError(f"the {what} failed{operands_text}: {type(error).__name__}: {str(error).strip()}", by)
 
 
 def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray | None]:
-    """(columns [k] of the rows that differ, place [row] of each row among them), or the columns as they are and None.
+    """(columns [k] of the rows that differ, index [row] of each row among them), or the columns as they are and None.
 
     Few rows are not looked at.
     """

@@ -108,12 +108,12 @@ class ForeignPredicate:
         """Answers as words; `counts` are those of each row of inputs."""
         words_of: list[np.ndarray | None] = []
         valid = np.ones(len(rows), bool)
-        for place, t in enumerate(results):
+        for index, t in enumerate(results):
             if t is None:
                 words_of.append(None)
                 continue
-            what = f"predicate {self.name} gives as output {place + 1}"
-            words, fine = result_words(self.name, what, [row[place] for row in rows], t, symbols)
+            what = f"predicate {self.name} gives as output {index + 1}"
+            words, fine = result_words(self.name, what, [row[index] for row in rows], t, symbols)
             words_of.append(words)
             valid &= fine
         probabilities = np.array(tags, np.float64) if self.is_tagged else None

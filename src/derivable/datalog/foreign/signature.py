@@ -57,8 +57,8 @@ class Signature:
 
     def __str__(self) -> str:
         shown = [str(kind) for kind in self.parameters]
-        for place in range(len(shown) - self.optional, len(shown)):
-            shown[place] += "?"
+        for index in range(len(shown) - self.optional, len(shown)):
+            shown[index] += "?"
         if self.rest is not None:
             shown.append(f"{self.rest}...")
         generics = ", ".join(name if family == "any" else f"{name}: {family}" for name, family in self.generics)

@@ -1,7 +1,7 @@
 """The language's functions and predicates of texts.
 
-As in Scallop, lengths and places count the bytes of a text in UTF-8; only `string_char_at` and `string_chars` count
-characters. A place inside a character is none: `substring` has no value there.
+As in Scallop, lengths and positions count the bytes of a text in UTF-8; only `string_char_at` and `string_chars` count
+characters. A position inside a character is none: `substring` has no value there.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _announce(symbols: SymbolTable, types: Sequence[ValueType], columns: Sequenc
         symbols.expect(sum(int(symbols.lengths(words).sum()) for words in texts))
 
 
-def _character(text: str, place: int) -> str | None:
-    return text[place] if place < len(text) else None
+def _character(text: str, position: int) -> str | None:
+    return text[position] if position < len(text) else None
 
 
 def _substring(text: str, begin: int, end: int | None = None) -> str | None:
@@ -64,8 +64,8 @@ def _substring(text: str, begin: int, end: int | None = None) -> str | None:
 
 
 def _replace(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
-    given, places = distinct(operands)
-    rows = list(zip(*(symbols.lookup(words).tolist() for words in given)))
+    distinct_operands, places = distinct(operands)
+    rows = list(zip(*(symbols.lookup(words).tolist() for words in distinct_operands)))
     if symbols.expect is not None:
         symbols.expect(sum(_length(text) + text.count(part) * (_length(by) - _length(part)) for text, part, by in rows))
     words = symbols.intern_all([text.replace(part, by) for text, part, by in rows])
@@ -73,8 +73,8 @@ def _replace(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.n
 
 
 def _index(text: str, part: str) -> int | None:
-    place = text.find(part)
-    return None if place < 0 else _length(text[:place])
+    position = text.find(part)
+    return None if position < 0 else _length(text[:position])
 
 
 def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
@@ -85,10 +85,10 @@ def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.nd
     for text in symbols.lookup(distinct).tolist():
         parts = text.split("{}")
         if len(parts) != len(operands):
-            given, places = len(operands) - 1, len(parts) - 1
+            passed, places = len(operands) - 1, len(parts) - 1
             raise ForeignError(
                 f"`$format` has {places} place{'s' if places != 1 else ''} `{{}}`"
-                f" for {given} argument{'s' if given != 1 else ''}",
+                f" for {passed} argument{'s' if passed != 1 else ''}",
                 "$format",
                 hint="give one argument for each place",
             )
@@ -96,11 +96,11 @@ def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.nd
         calls.append("{}".join(part.replace("{", "{{").replace("}", "}}") for part in parts).format)
     columns = [texts_of(words, t, symbols) for words, t in zip(operands[1:], types[1:])]
     if not columns:
-        made = [calls[place]() for place in places.tolist()]
+        made = [calls[index]() for index in places.tolist()]
     elif len(calls) == 1:
         made = list(map(calls[0], *columns))
     else:
-        made = [calls[place](*row) for place, row in zip(places.tolist(), zip(*columns))]
+        made = [calls[index](*row) for index, row in zip(places.tolist(), zip(*columns))]
     return symbols.intern_all(made), None
 
 
@@ -138,12 +138,12 @@ FUNCTIONS = (
 
 
 def _find(text: str, part: str) -> Iterator[tuple[int, int]]:
-    """The first and the last place of each occurrence; they do not overlap."""
-    width, place = _length(part), text.find(part)
-    while place >= 0:
-        begin = _length(text[:place])
+    """The first and the last position of each occurrence; they do not overlap."""
+    width, position = _length(part), text.find(part)
+    while position >= 0:
+        begin = _length(text[:position])
         yield begin, begin + width
-        place = text.find(part, place + (len(part) or 1))
+        position = text.find(part, position + (len(part) or 1))
 
 
 def _split(text: str, by: str) -> Iterator[tuple[str]]:

@@ -1,4 +1,4 @@
-"""Functions and predicates of a user's own: the decorators that make Python functions known to programs."""
+"""User-defined functions and predicates: the decorators that make Python functions known to programs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def function(
         def initials(first: str, last: str) -> str:
             return first[0] + last[0]
 
-    name     what programs call it; None takes its own name
+    name     what programs call it; None takes its name
     columns  it takes NumPy arrays [row], one per parameter, and gives one: called once for many rows. The annotations
              still say what an element is
     traced   it takes stand-ins for numbers and bools and uses the scalar operations of `derivable` (`dv.where`,
@@ -99,7 +99,7 @@ def predicate(
         def divisor(n: int) -> Iterator[tuple[int]]:
             yield from ((d,) for d in range(1, n + 1) if n % d == 0)
 
-    name     what programs call it; None takes its own name
+    name     what programs call it; None takes its name
     outputs  annotations of what it yields a tuple of; None takes them from what it is annotated to return, an iterator
              of tuples or of single values
     tagged   it yields pairs (probability, tuple): each is an independent random fact, the same one wherever the program
@@ -156,9 +156,9 @@ def _title_of(call: Callable[..., Any], name: str | None, what: str) -> str:
     return title
 
 
-def _exceptions(given: Any, what: str) -> tuple[type[Exception], ...]:
+def _exceptions(drops: Any, what: str) -> tuple[type[Exception], ...]:
     """The exceptions of a decorator's `drops`. Raises DomainError for anything else."""
-    types = given if isinstance(given, tuple) else (given,)
+    types = drops if isinstance(drops, tuple) else (drops,)
     if not all(isinstance(one, type) and issubclass(one, Exception) for one in types):
-        raise DomainError(f"`drops` of {what} are exceptions, not {given!r}", hint="as in drops=ValueError")
+        raise DomainError(f"`drops` of {what} are exceptions, not {drops!r}", hint="as in drops=ValueError")
     return types

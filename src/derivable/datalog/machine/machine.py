@@ -283,7 +283,7 @@ class Machine:
     def places(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel) -> list[int]:
         """Where the memory has the arguments of a kernel."""
         words = self.words[number]
-        own, target = int(words[w.OWN]), int(words[w.TARGET])
+        block, target = int(words[w.OWN]), int(words[w.TARGET])
         bounds = {step: self.executor.bounds_of(scan) for step, scan in plan.store_plan.scans.items()}
         places: list[int] = []
         values: list[int] = []
@@ -291,7 +291,7 @@ class Machine:
         for what, step, part in kernel.parameters:
             scan = plan.store_plan.scans.get(step)
             if what == "own":
-                places.append(own + part)
+                places.append(block + part)
             elif what in ("left", "next_round"):
                 places.append(getattr(w, what.upper()))
             elif what.startswith("target "):
@@ -309,7 +309,7 @@ class Machine:
                     values.append(self.address(value) if isinstance(value, np.ndarray) else int(value))
         at = self.allocate(len(values))
         self.memory[at : at + len(values)] = values
-        return [place if place >= 0 else at - 1 - place for place in places]
+        return [address if address >= 0 else at - 1 - address for address in places]
 
     def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
         """Where the memory has a part of a table."""
@@ -348,17 +348,17 @@ class Machine:
             case "table_size":
                 return self.part_of(number, "hash_slots")[0]
         assert index is not None
-        place = {"heads": w.HEADS, "heads_size": w.NUM_HEADS, "following": w.FOLLOWING_ROWS}[what]
-        return self.place_of_index(index) + place
+        word = {"heads": w.HEADS, "heads_size": w.NUM_HEADS, "following": w.FOLLOWING_ROWS}[what]
+        return self.place_of_index(index) + word
 
     def place_of_index(self, index: Index) -> int:
         """Where the memory has the words of an index that grows."""
-        place = self.indexes.get(index)
-        if place is None:
-            place = self.indexes[index] = self.allocate(w.INDEX_WORDS)
-            self.index_bases = np.append(self.index_bases, place)
+        base = self.indexes.get(index)
+        if base is None:
+            base = self.indexes[index] = self.allocate(w.INDEX_WORDS)
+            self.index_bases = np.append(self.index_bases, base)
             self.write_index(index)
-        return place
+        return base
 
     def begin(self) -> None:
         """Write what is known of tables and indexes that grow."""
@@ -371,7 +371,7 @@ class Machine:
             self.changed(number)
 
     def call(self, compiled: Any = None, *more: Any) -> int:
-        """Have the driver go on, `run` if no other is given; returns why it comes back."""
+        """Have the driver go on, `run` by default; returns why it comes back."""
         compiled = driver.run if compiled is None else compiled
         return self.kernels.drive(compiled, *self.arguments(), *more)
 
@@ -404,11 +404,11 @@ class Machine:
                 table.row_set.grow(table, table.size + 1)
         else:
             assert sets is not None
-            own = self.words[at, w.OWN] + self.words[at, w.POSITIONS]
+            block = self.words[at, w.OWN] + self.words[at, w.POSITIONS]
             if self.control[w.IS_ADDING]:
-                own = self.memory[self.bases_of_tables[number] + w.ADD_UP_OWN]
-            own += emit_insert.OWN
-            row = [self.memory[own + c : own + c + 1] for c in range(table.width)]
+                block = self.memory[self.bases_of_tables[number] + w.ADD_UP_OWN]
+            block += emit_insert.OWN
+            row = [self.memory[block + c : block + c + 1] for c in range(table.width)]
             if not sets.make_room(table, code, row):
                 table.row_set.leave(table)
         self.changed(number)

@@ -167,8 +167,8 @@ def merge_of(executor: Any, stores: Sequence[m.Store] | None = None) -> Merge:
 
 
 class Sums(Merge):
-    """Tags of a semiring. A row that is new in a round adds up its tags at once, one that was there before in a column
-    of its own, which the end of the round adds to its tags; see `fused.emit_tags`.
+    """Tags of a semiring. A row that is new in a round adds up its tags at once, one that was there before in a
+    second column, which the end of the round adds to its tags; see `fused.emit_tags`.
 
     is_ordered  whether rows that change are recent in their order, not in that in which they were touched
     lists       [table] the rows that are recent, and room for those that will be, or the other way round
@@ -279,9 +279,9 @@ class Sums(Merge):
     def read_rows(self, machine: Machine, number: int, is_ended: bool = False) -> None:
         at, table, memory = machine.bases_of_tables[number], machine.tables[number], machine.memory
         table.visible_size, table.round = int(memory[at + w.VISIBLE]), int(memory[w.NEXT_ROUND]) - 1
-        place, count = (w.NEXT_LIST, w.LISTED) if is_ended else (w.LIST, w.STOP)
+        list_word, count = (w.NEXT_LIST, w.LISTED) if is_ended else (w.LIST, w.STOP)
         first, second = self.lists[number]
-        rows = first if memory[at + place] == machine.address(first) else second
+        rows = first if memory[at + list_word] == machine.address(first) else second
         table.recent = rows[: memory[at + count]].copy()
 
     def begin_run(self, machine: Machine, algebra: Any) -> None:
@@ -338,7 +338,7 @@ class Proofs(Merge):
         self.write_candidates(machine, number)
 
     def write_news(self, machine: Machine, number: int) -> None:
-        """Write what recent rows have as tags: those that are new, where more than one proof is kept."""
+        """Write what recent rows have as tags: those that are new, where rows have more than one proof."""
         table = machine.tables[number]
         news = self.arrays[number]["news"] if table.name in self.with_news and self.k > 1 else table.tags
         machine.memory[machine.bases_of_tables[number] + w.NEWS] = machine.address(news)

@@ -101,7 +101,7 @@ class Recursion:
 
     @property
     def stamp(self) -> int:
-        """The round in which rows with tags that the last round found become recent."""
+        """The round in which rows with tags that the last round derived become recent."""
         return int(self.machine.memory[w.NEXT_ROUND])
 
     def limits(self, most: float) -> tuple[int, int]:
@@ -235,7 +235,7 @@ class Recursion:
         if not machine.control[w.GOES_ON]:
             watch.remaining()
             return
-        # An error counts what the store that runs has found as others do.
+        # An error counts the rows of the store that runs like those of others.
         new = int(machine.words[number, w.ROWS_THIS_ROUND])
         target, effort = machine.tables[machine.words[number, w.TARGET]], self.executor.effort(self.stores[number])
         watch.tuples -= new

@@ -183,11 +183,11 @@ class WholeProgram:
                     stratum = self.stratum_of[number]
                     self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
             places = machine.bind_to(number, bound, kernel)
-            for (what, _, part), place in zip(kernel.parameters, places, strict=True):
+            for (what, _, part), address in zip(kernel.parameters, places, strict=True):
                 word = bound.store_plan.words[part] if what == "word" else None
                 # Those that are numbered are so in each run.
                 if isinstance(word, Const) and (word.type.is_wide or word.type.family in NUMBERED):
-                    self.constants.append((place, word))
+                    self.constants.append((address, word))
 
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""
@@ -246,8 +246,8 @@ class WholeProgram:
         control[:], machine.activity[:] = self.fresh, 0
         machine.memory[w.LEFT] = self.most_candidates
         merge.begin_run(machine, algebra)
-        for place, constant in self.constants:
-            machine.memory[place] = word_of(constant.value, constant.type, facts.symbols)
+        for address, constant in self.constants:
+            machine.memory[address] = word_of(constant.value, constant.type, facts.symbols)
         handlers: dict[int, Callable[[int], bool]] = {
             row_sets.LOG_FULL: self.make_room,
             **dict.fromkeys((emit_insert.PAUSED, w.STOPPED), self.leave_as_large),
@@ -294,7 +294,7 @@ class WholeProgram:
             table, rows = machine.tables[number], self.rows.get(number, ())
             columns, variables = [], _NO_FACTS
             if number in columns_of:
-                columns, variables = columns_of[number].given(len(table.types))
+                columns, variables = columns_of[number].as_stored(len(table.types))
             count, candidates = len(variables) + len(rows), merge.candidates[number]
             self.facts_left -= count
             if self.facts_left < 0:

@@ -220,7 +220,7 @@ class Executor(Stores):
         """Run a stratum: facts, what comes first (`once` unless it is given), and the recursion."""
         stratum = self.ram.strata[number]
         for name in stratum.relations:
-            columns, variables = self.given_facts(name).given(len(self.ram.relations[name].types))
+            columns, variables = self.given_facts(name).as_stored(len(self.ram.relations[name].types))
             if isinstance(self.algebra, Untagged) and any_random(variables):
                 # Tags count nothing here, but an entry of a tensor that is zero is none.
                 random = self.facts.random
