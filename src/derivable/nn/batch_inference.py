@@ -43,7 +43,7 @@ def batch_inference_for(record: Semiring | Inference, k: int) -> BatchInference:
     if isinstance(record, Semiring):
         return SemiringBatches(record) if _with_facts(record) is None else SelectedFacts(record)
     require_probabilities_of(record)
-    if record.own is not None:
+    if record.instance is not None:
         return OwnBatches(record)
     return ProofBatches(k) if record is TOP_PROOFS and adds_conjunctions(k) else ProofSetBatches(record, k)
 
@@ -181,7 +181,7 @@ class ProofSetBatches(BatchInference):
 
     def are_possible(self, found, tags, samples, weights, watch):
         columns: Any = found.columns
-        return columns.kept(tags, np.zeros(len(tags)))
+        return columns.is_shown(tags, np.zeros(len(tags)))
 
 
 def _stacked(values: Sequence[Any], weights: torch.Tensor) -> torch.Tensor:

@@ -81,7 +81,7 @@ class CustomInference(torch.nn.Module):
         return found
 
     def _collated(self, found: list[list[Any]], like: torch.Tensor) -> torch.Tensor:
-        own = self.provenance.own
+        own = self.provenance.instance
         if getattr(own, "collate", None) is not None:
             whole = own.collate(found)
             if not isinstance(whole, torch.Tensor):
@@ -98,7 +98,7 @@ class CustomInference(torch.nn.Module):
 
 def numbers_of(provenance: Inference, tags: Sequence[Any]) -> list[Any]:
     """What users see of tags, that of `zero` for None. Raises TypeMismatchError unless they are numbers."""
-    own = provenance.own
+    own = provenance.instance
     zero = own.recover_fn(own.zero()) if hasattr(own, "recover_fn") else own.zero()
     found = [zero if tag is None else tag for tag in tags]
     for tag in found:

@@ -49,7 +49,7 @@ def inference_for(
         query = watched(watch, lambda: compile_exact(program, inputs, outputs, facts, watch=watch, evidence=evidence))
         return ExactInference(query, [*inputs, *(["evidence"] if evidence else [])])
     refuse_evidence(program, evidence)
-    if isinstance(provenance, Inference) and provenance.own is not None:
+    if isinstance(provenance, Inference) and provenance.instance is not None:
         from derivable.nn.custom import CustomInference
 
         return CustomInference(provenance, program, inputs, outputs, facts, limits or Limits())

@@ -289,7 +289,7 @@ class Evaluation:
         shown_relations: dict[str, Shown] = {}
         for name, column in columns.items():
             tags = self.columns.show(column)
-            shown_relations[name] = _possible(tables[name], tags, self.columns.kept(column, tags))
+            shown_relations[name] = _possible(tables[name], tags, self.columns.is_shown(column, tags))
         return shown_relations
 
     def answered(self, nodes: np.ndarray, tables: Mapping[str, Table], graph: GroundGraph, watch: Watch) -> Any:
@@ -476,7 +476,7 @@ def take_tags(facts: FactStore, rules: Rules, record: Semiring | Inference, name
 
     Raises DomainError for facts whose tags are none of the provenance, and for choices that add up to more than one.
     """
-    if isinstance(record, Inference) and record.own is None and record is not PROOFS:
+    if isinstance(record, Inference) and record.instance is None and record is not PROOFS:
         check_choices(rules)
     facts.random.require(carrier_of(record, name))
 

@@ -1,8 +1,8 @@
-"""The demand of a run: what its relations are asked for, found before them.
+"""The demand of a run: the keys for which its relations are queried, computed first.
 
-The demand relations are certain. Where facts have probabilities, the demand is what is asked in some world: it is found
-with three truth values, absent, possible and certain, which are the Gödel semiring on 0, 1/2 and 1. So a negation of
-what is only possible keeps nothing out.
+The demand relations are certain. Where facts have probabilities, the demand is what is queried in some world: it is
+computed with three truth values, absent, possible and certain, which are the Gödel semiring on 0, 1/2 and 1. So a
+negation of what is only possible keeps nothing out.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def demanded(
     from derivable.datalog.run.execute import Executor
     from derivable.datalog.run.whole_program import run_whole
 
-    found = FactStore(facts.symbols, facts.random)
+    demand = FactStore(facts.symbols, facts.random)
     first = ram.demand
     if first is None:
-        return found
+        return demand
     chances, kinds = np.asarray(facts.random.probabilities, np.float64), facts.random.kinds_of(slice(None))
     carrier = facts.random.carrier
     is_possible = (chances > 0.0) | (kinds == VALUE) | ((kinds == TAG) & _is_there(chances, carrier))
@@ -58,18 +58,18 @@ def demanded(
     random = RandomFacts(numbers, groups, facts.random.seed, carrier=carrier)
     is_certain = not len(chances) and not any(map(_is_random, _nodes(first)))
     algebra: Algebra = Untagged() if is_certain else _Possible(godel, random)
-    given = replace(facts, random=random)
-    begun = None if watch is None else run_whole(first, given, watch, algebra)
-    tables = Executor(first, given, algebra, watch, begun=begun).run()
+    certain_facts = replace(facts, random=random)
+    begun = None if watch is None else run_whole(first, certain_facts, watch, algebra)
+    tables = Executor(first, certain_facts, algebra, watch, begun=begun).run()
     for name in first.outputs:
         table = tables[name]
         columns, count = [table.column(c).copy() for c in range(len(table.types))], table.size
         if known is not None:
             new = np.flatnonzero(known[name].find(columns, count) < 0)
             columns, count = [column[new] for column in columns], len(new)
-        found.add(name, columns, np.full(count, -1, np.int64))
-    add_terms(ram, found)
-    return found
+        demand.add(name, columns, np.full(count, -1, np.int64))
+    add_terms(ram, demand)
+    return demand
 
 
 def _is_random(node: Instruction | Operator) -> bool:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class FinishedStrata(NamedTuple):
-    """What the first strata of a run have found: the tables that others read, and what says what they have spent."""
+    """The results of the first strata of a run: the tables that others read, and what says what they have spent."""
 
     number_of_strata: int
     tables: dict[str, Table]
@@ -158,7 +158,7 @@ class Executor(Stores):
         return self.goal is not None and self.tables[self.goal].size > 0
 
     def rounds(self, number: int, loop: tuple[m.Store, ...] | None = None) -> Rounds:
-        """The rounds of a stratum whose relations have what they begin with, `loop` being repeated in place of its own
+        """The rounds of a stratum whose relations have what they begin with, `loop` being repeated instead of its
         instructions."""
         relations = self.stratum(number).relations
         if loop is not None:
@@ -217,7 +217,7 @@ class Executor(Stores):
     # Untagged
 
     def plain_stratum(self, number: int, first: tuple[m.Instruction, ...] | None = None) -> None:
-        """Run a stratum: facts, what comes first (`once` unless it is given), and the recursion."""
+        """Run a stratum: facts, what comes first (`once` by default), and the recursion."""
         stratum = self.ram.strata[number]
         for name in stratum.relations:
             columns, variables = self.given_facts(name).as_stored(len(self.ram.relations[name].types))
@@ -249,7 +249,7 @@ class Executor(Stores):
         """Run the recursion of a stratum to its end.
 
         is_first  whether nothing is combined yet
-        loop      what is repeated in place of its own instructions
+        loop      what is repeated instead of its instructions
         """
         rounds = self.rounds(number, loop)
         is_free = is_first and not self.counts_rounds()

@@ -41,24 +41,24 @@ class ForeignFacts:
 
         A predicate that gives one row twice has made two facts: the rows differ in their number then.
 
-        seen  how often rows were given before in the same answers
+        seen  how often rows came before in the same answers
         """
-        found = np.full(len(rows), -1, np.int64)
+        variables = np.full(len(rows), -1, np.int64)
         fresh, chances = [], []
-        for place in np.flatnonzero(probabilities == probabilities).tolist():
-            repeat = seen[rows[place]] = seen.get(rows[place], -1) + 1
-            key = record.name, repeat, rows[place]
+        for index in np.flatnonzero(probabilities == probabilities).tolist():
+            repeat = seen[rows[index]] = seen.get(rows[index], -1) + 1
+            key = record.name, repeat, rows[index]
             if key not in self.known:
                 self.known[key] = len(self.random.probabilities) + len(fresh)
-                fresh.append(place)
-                chances.append(probabilities[place])
-            found[place] = self.known[key]
+                fresh.append(index)
+                chances.append(probabilities[index])
+            variables[index] = self.known[key]
         subject = f"a row of the predicate {record.name}"
         try:
             self.random.add(np.array(chances, np.float64), record.kind, lambda number: (subject, {}))
         except DomainError as error:
             raise ForeignError(error.message, record.name, error.hint) from None
-        return found
+        return variables
 
 
 def generate(
@@ -143,8 +143,8 @@ def _answers(
     limits = state.deadline.remaining, lambda: chunk if state.deadline.room is None else state.deadline.room + 1
     parts = record.answers([e.type for e in query.inputs], types, state.symbols, columns, count, *limits)
     try:
-        for found in parts:
-            yield from _of_part(state, batch, query, record, found, columns, places, facts, seen)
+        for answers in parts:
+            yield from _of_part(state, batch, query, record, answers, columns, places, facts, seen)
     except ForeignError as error:
         error.span = error.span or query.span
         raise
@@ -155,28 +155,28 @@ def _of_part(
     batch: Batch,
     query: m.Generate,
     record: ForeignPredicate,
-    found: Answers,
+    answers: Answers,
     columns: list[np.ndarray],
     places: np.ndarray | None,
     facts: ForeignFacts,
     seen: dict[tuple, int],
 ) -> Made:
     """The answers of one part; `columns` are the inputs that differ, `places` those of the batch among them."""
-    count = len(found.offsets) - 1
-    answer_of = np.repeat(np.arange(count), np.diff(found.offsets))
+    count = len(answers.offsets) - 1
+    answer_of = np.repeat(np.arange(count), np.diff(answers.offsets))
     tags = None
-    if found.probabilities is not None:
-        outputs = [column for column in found.columns if column is not None]
+    if answers.probabilities is not None:
+        outputs = [column for column in answers.columns if column is not None]
         rows = list(zip(*(column[answer_of].tolist() for column in columns), *(c.tolist() for c in outputs)))
         rows = rows if columns or outputs else [()] * len(answer_of)
-        tags = _tags(state, record, rows, found.probabilities, facts, seen, query.negated)
-    offsets = found.offsets
+        tags = _tags(state, record, rows, answers.probabilities, facts, seen, query.negated)
+    offsets = answers.offsets
     numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
     for row, repetition in _repeated(state, numbers):
         answer = offsets[:-1][row if places is None else places[row]] + repetition
         keep = np.ones(len(row), bool)
         bound: dict[str, np.ndarray] = {}
-        for output, column in zip(query.outputs, found.columns):
+        for output, column in zip(query.outputs, answers.columns):
             if output is None or column is None:
                 continue
             if isinstance(output, Var) and output.name not in batch.columns and output.name not in bound:

@@ -32,9 +32,9 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
             assert table.tags is not None
             is_certain = executor.ram.relations[name].is_certain
             table.tags[: table.size] = TRUE if is_certain else algebra.graph.new_nodes(OR, table.size)
-    found: dict[str, Derivations] = {}
+    derivations_of: dict[str, Derivations] = {}
     for name in stratum.relations:
-        derivations = found[name] = []
+        derivations = derivations_of[name] = []
         columns, variables = executor.fact_columns(name)
         if len(variables):
             ids = executor.tables[name].insert(columns, len(variables))
@@ -44,18 +44,18 @@ def ground_stratum(executor: Executor, number: int, algebra: GraphTags) -> None:
             executor.insert(instruction)
             continue
         with executor.effort(instruction) as effort:
-            _derive(executor, instruction, algebra, found[instruction.relation], effort, stratum.is_recursive)
+            _derive(executor, instruction, algebra, derivations_of[instruction.relation], effort, stratum.is_recursive)
     if stratum.is_recursive:
-        _close(executor, stratum, found, algebra.graph)
+        _close(executor, stratum, derivations_of, algebra.graph)
         return
     for name in stratum.relations:
         table = executor.tables[name]
         if executor.ram.relations[name].is_certain:
             assert table.tags is not None
             table.tags[: table.size] = TRUE
-        elif found[name]:
-            ids = np.concatenate([i for i, _ in found[name]])
-            nodes = np.concatenate([n for _, n in found[name]])
+        elif derivations_of[name]:
+            ids = np.concatenate([i for i, _ in derivations_of[name]])
+            nodes = np.concatenate([n for _, n in derivations_of[name]])
             assert table.tags is not None
             table.tags[: table.size] = algebra.graph.disjunction_by(ids, nodes, table.size)
 
@@ -64,7 +64,7 @@ def _derive(
     executor: Executor,
     instruction: m.Instruction,
     algebra: GraphTags,
-    found: Derivations,
+    derivations: Derivations,
     effort: Effort,
     is_complete: bool,
 ) -> None:
@@ -82,23 +82,23 @@ def _derive(
             # Those of a round that the run has not come to are left out.
             ids = table.find(columns, count)
             there = np.flatnonzero(ids >= 0)
-            found.append((ids[there], nodes[there]))
+            derivations.append((ids[there], nodes[there]))
         else:
             before = table.size
-            found.append((table.insert(columns, count), nodes))
+            derivations.append((table.insert(columns, count), nodes))
             executor.credit(effort, table.size - before)
     executor.watch.leave()
 
 
-def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations], graph: GroundGraph) -> None:
+def _close(executor: Executor, stratum: m.Stratum, derivations_of: dict[str, Derivations], graph: GroundGraph) -> None:
     """Unfold the cycles among the tuples of a recursive stratum."""
     tuples, segments, nodes, start = [], [], [], 0
-    own = [name for name in stratum.relations if not executor.ram.relations[name].is_certain]
-    for name in own:
+    uncertain = [name for name in stratum.relations if not executor.ram.relations[name].is_certain]
+    for name in uncertain:
         table = executor.tables[name]
         assert table.tags is not None
         tuples.append(table.tags[: table.size].copy())
-        for ids, derivation in found[name]:
+        for ids, derivation in derivations_of[name]:
             segments.append(ids + start)
             nodes.append(derivation)
         start += table.size
@@ -107,7 +107,7 @@ def _close(executor: Executor, stratum: m.Stratum, found: dict[str, Derivations]
     all_tuples = np.concatenate(tuples)
     certain = graph.close_cycles(all_tuples, np.concatenate(segments), np.concatenate(nodes))
     start = 0
-    for name in own:
+    for name in uncertain:
         table = executor.tables[name]
         assert table.tags is not None
         table.tags[: table.size][certain[start : start + table.size]] = TRUE

@@ -1,6 +1,6 @@
 """Relations that have their rows for the keys that a recursion queries; see `rules.keyed`.
 
-A run of the strata that depend on keys has those that are new, and no others, and tables of its own. What it finds for
+A run of the strata that depend on keys has those that are new, and no others, and separate tables. What it derives for
 them is final, since all else that these strata read is complete.
 """
 
@@ -44,14 +44,14 @@ def queried(executor: Executor, node: m.Generate) -> Callable[[Batch], Iterator[
 def complete(executor: Executor, relation: str, words: list[np.ndarray], count: int) -> None:
     """Have the rows of a relation for these keys [key], some of which may be equal, or known already."""
     ram = executor.ram
-    given = ram.relations[relation].keys
-    assert given is not None
+    keys = ram.relations[relation].keys
+    assert keys is not None
     numbers = keyed_strata(ram, relation)
     # Facts that are added later reach all of these from what they have.
-    names = [*(name for number in numbers for name in ram.strata[number].relations), given[0]]
+    names = [*(name for number in numbers for name in ram.strata[number].relations), keys[0]]
     for name in names:
         _own(executor, name)
-    known = executor.tables[given[0]]
+    known = executor.tables[keys[0]]
     new = known.find(words, count) < 0
     if not new.any():
         return
@@ -63,13 +63,13 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
     elif isinstance(executor.algebra, ColumnTags):
         for part, one in zip(parts_of(fresh.tags), parts_of(executor.algebra.one(fresh.size))):
             part[: fresh.size] = one
-    own = {name: executor.tables[name].like() for name in names[:-1]}
+    tables = {name: executor.tables[name].like() for name in names[:-1]}
     watch = executor.watch
     before = watch.stratum, watch.round, watch.tuples, watch.table, watch.before
-    made = Executor(ram, executor.facts, executor.algebra, watch, {**executor.tables, **own, fresh.name: fresh})
+    made = Executor(ram, executor.facts, executor.algebra, watch, {**executor.tables, **tables, fresh.name: fresh})
     made.foreign, made.coins, made.counts = executor.foreign, executor.coins, executor.counts
     made.efforts, made.stratum_effort = executor.efforts, executor.stratum_effort
-    made.complete = {*executor.complete, fresh.name}.difference(own)
+    made.complete = {*executor.complete, fresh.name}.difference(tables)
     for number in numbers:
         made.run_stratum(number)
     made.give_reasons()

@@ -82,16 +82,16 @@ def checked_limits(
     )
 
 
-def size_in_bytes(given: Any) -> int:
+def size_in_bytes(limit: Any) -> int:
     """Bytes of an integer or of a text such as "2 GB" or "512MiB"."""
-    if is_integer(given) and given > 0:
-        return int(given)
-    if isinstance(given, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", given.lower())
-        if found is not None and found[2] in _UNITS and float(found[1]) > 0:
-            return max(1, int(float(found[1]) * _UNITS[found[2]]))
+    if is_integer(limit) and limit > 0:
+        return int(limit)
+    if isinstance(limit, str):
+        parsed = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", limit.lower())
+        if parsed is not None and parsed[2] in _UNITS and float(parsed[1]) > 0:
+            return max(1, int(float(parsed[1]) * _UNITS[parsed[2]]))
     raise DomainError(
-        f"memory_limit is {given!r}, expected bytes greater than zero", hint='for instance 2_000_000_000, or "2 GB"'
+        f"memory_limit is {limit!r}, expected bytes greater than zero", hint='for instance 2_000_000_000, or "2 GB"'
     )
 
 
@@ -202,7 +202,7 @@ class Watch(Deadline):
 
     @property
     def bytes_left(self) -> int | None:
-        """Memory that compilers in processes of their own may take; None without a limit."""
+        """Memory that compilers in separate processes may take; None without a limit."""
         limit = self.limits.memory_limit
         if limit is None:
             return None
@@ -269,8 +269,8 @@ class Watch(Deadline):
 
     def check_budget(self, now: float) -> None:
         self.next_check = now + policy().look_seconds
-        kept = kept_bytes()
-        resident = policy().memory.resident_bytes() - kept
+        reusable = kept_bytes()
+        resident = policy().memory.resident_bytes() - reusable
         if self.base is None:
             self.base = resident
         used = resident - self.base
@@ -281,22 +281,22 @@ class Watch(Deadline):
                 f"the run passed memory_limit = {shown_bytes(limit)}: it took {shown_bytes(used)}",
                 "raise memory_limit",
             )
-        if limit is not None and used + kept > limit:
+        if limit is not None and used + reusable > limit:
             # What freed arrays have left behind is memory of the process too.
-            kept -= empty_cache()
+            reusable -= empty_cache()
         if used >= self.asks_at:
-            self.ask(used, kept)
+            self.ask(used, reusable)
         if now - self.began >= policy().quiet_seconds and now - self.shown[0] >= policy().quiet_seconds / 10:
             self.show(now)
 
-    def ask(self, used: int, kept: int) -> None:
+    def ask(self, used: int, reusable: int) -> None:
         """Raise OutOfMemory if the machine has hardly any memory left, and the run is what took it."""
         left = policy().memory.available_bytes()
         if left is None:
             self.asks_at = math.inf
             return
-        reserve = int((max(used, 0) + left + kept) * policy().reserved_part)
-        if left < reserve and kept:
+        reserve = int((max(used, 0) + left + reusable) * policy().reserved_part)
+        if left < reserve and reusable:
             left += empty_cache()
         if left < reserve and used > reserve:
             raise self.failure(
@@ -329,8 +329,8 @@ class Watch(Deadline):
         stratum = executor.ram.strata[self.stratum]
         added = self.leave()
         effort = self.largest(executor, added)
-        place = f"stratum {self.stratum}" + (f", round {self.round:,}" if stratum.is_recursive else "")
-        rows = [f"{what}\n  in {place}, with {_tuples(self.tuples)} in all"]
+        where = f"stratum {self.stratum}" + (f", round {self.round:,}" if stratum.is_recursive else "")
+        rows = [f"{what}\n  in {where}, with {_tuples(self.tuples)} in all"]
         span: Span | None = None
         if effort is not None:
             relation = effort.instruction.relation
@@ -351,8 +351,8 @@ class Watch(Deadline):
 
     def largest(self, executor: Executor, added: int) -> Effort | None:
         """The effort of the rule that has been at it for long, or else added most in the last rounds."""
-        own = executor.ram.strata[self.stratum].relations
-        efforts = [e for e in executor.efforts.values() if e.instruction.relation in own]
+        relations = executor.ram.strata[self.stratum].relations
+        efforts = [e for e in executor.efforts.values() if e.instruction.relation in relations]
         for effort in efforts:
             if effort.is_running and added:
                 effort.grew(self.round, added)

@@ -72,7 +72,7 @@ class Pending:
         return self.sums is not None and self.sums.frontier is not None and bool(self.sums.frontier.rows)
 
     def add(self, part: Part, stamp: int, effort: Effort | None, is_kept: bool = True) -> None:
-        """One more part of round `stamp`. Tags of a part that is not kept are not to be discarded."""
+        """One more part of round `stamp`. Tags of a part with `is_kept` False are not to be discarded."""
         if self.sums is not None and not is_kept:
             before = self.table.size
             self.sums.add(*part, stamp)
@@ -131,8 +131,8 @@ class Pending:
             self.sum_up(stamp)
             self.sums.merge(stamp)
             return
-        given = [(p, effort) for p, effort in zip(self.parts, self.efforts) if p[1]]
-        parts, efforts = [p for p, _ in given], [effort for _, effort in given]
+        parts_with_rows = [(p, effort) for p, effort in zip(self.parts, self.efforts) if p[1]]
+        parts, efforts = [p for p, _ in parts_with_rows], [effort for _, effort in parts_with_rows]
         self.parts, self.efforts = [], []
         table.recent = np.empty(0, dtype=np.int64)
         if not parts:

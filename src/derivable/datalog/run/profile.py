@@ -48,12 +48,12 @@ class Effort:
     """What an instruction has cost so far; a context that adds the seconds of its block.
 
     runs        how often it ran
-    candidates  rows that it found, repeats included
+    candidates  rows that it derived, repeats included
     rows        how many of them were new (of untagged relations; tagged ones are added up first)
     estimates   rows of each operator, from the first, that were expected of its first run
-    last        (round, rows) of the last rounds in which it found something; of tagged relations candidates
+    last        (round, rows) of the last rounds in which it derived something; of tagged relations candidates
     route       how its rows were computed in the end
-    since       (round, rows of its stratum before it) from which it runs in place of another order of its rule
+    since       (round, rows of its stratum before it) from which it runs instead of another order of its rule
     """
 
     instruction: m.Instruction
@@ -75,12 +75,12 @@ class Effort:
             self.route = Route(name)
 
     def grew(self, number: int, rows: int) -> None:
-        """It found so many rows in a round."""
+        """It derived this number of rows in a round."""
         self.last.append((number, rows))
 
     def recent_growth(self, number: int) -> int:
-        """What it found in the last rounds before and with this one."""
-        return sum(rows for place, rows in self.last if place > number - _LAST)
+        """What it derived in the last rounds before and with this one."""
+        return sum(rows for round_number, rows in self.last if round_number > number - _LAST)
 
     def growth_text(self) -> str:
         """`added 3 tuples in its last round`"""
@@ -128,7 +128,7 @@ class Profile:
     strata   of each stratum
     rules    of each instruction that ran
     counts   rows that each operator gave, by its identity, if they were counted
-    is_kept  whether an exact run has found the tuples and the circuit of an earlier one, and ran no rule
+    is_kept  whether an exact run has read the tuples and the circuit of an earlier one, and ran no rule
     """
 
     ram: m.Ram
@@ -148,8 +148,8 @@ class Profile:
         """These seconds and routes, with the rows that another run over the same facts has counted and expected."""
         # Runs of one program share its instructions.
         timed = {id(effort.instruction): effort for effort in self.rules}
-        own = [timed.get(id(effort.instruction), effort) for effort in other.rules]
-        rules = [replace(e, seconds=t.seconds, route=t.route) for e, t in zip(other.rules, own)]
+        timed_rules = [timed.get(id(effort.instruction), effort) for effort in other.rules]
+        rules = [replace(e, seconds=t.seconds, route=t.route) for e, t in zip(other.rules, timed_rules)]
         return Profile(self.ram, self.strata, rules, other.counts)
 
 
@@ -170,12 +170,12 @@ class _Text:
     def __init__(self, profile: Profile):
         self.profile = profile
         self.source = profile.ram.text.splitlines()
-        found: dict[tuple[str, int], _Rule] = {}
+        rule_of_title: dict[tuple[str, int], _Rule] = {}
         for effort in profile.rules:
             title = self.title(rule_of(effort.instruction))
-            entry = found.setdefault((title, effort.stratum), _Rule(title, effort.stratum))
+            entry = rule_of_title.setdefault((title, effort.stratum), _Rule(title, effort.stratum))
             entry.efforts.append(effort)
-        self.rules = sorted(found.values(), key=lambda entry: -entry.seconds)
+        self.rules = sorted(rule_of_title.values(), key=lambda entry: -entry.seconds)
 
     def title(self, rule) -> str:
         """`line 3: rel path(x, y) = ...`, or the core rule if it stands in no line of the program."""
@@ -226,9 +226,9 @@ class _Text:
             return [head]
         nodes = effort.instruction.query.operators
         table = [("estimated", "a run", "in all", "")]
-        for place, (node, text) in enumerate(zip(nodes, operator_texts(nodes))):
+        for index, (node, text) in enumerate(zip(nodes, operator_texts(nodes))):
             actual = None if self.profile.counts is None else self.profile.counts.get(id(node), 0)
-            expected = f"{effort.estimates[place]:,.0f}" if place < len(effort.estimates) else "-"
+            expected = f"{effort.estimates[index]:,.0f}" if index < len(effort.estimates) else "-"
             mean = "-" if actual is None else f"{actual / max(effort.runs, 1):,.0f}"
             table.append((expected, mean, "-" if actual is None else f"{actual:,}", text))
         widths = [max(len(row[c]) for row in table) for c in range(3)]

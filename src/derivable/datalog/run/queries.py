@@ -30,7 +30,7 @@ from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.values import word_of
 
-# (column, term): the columns of a join whose value is given.
+# (column, term): the columns of a join whose value is bound.
 Keys = tuple[tuple[int, Var | Const], ...]
 # Columns, their number and their tags.
 Found = tuple[Columns, int, Any]
@@ -114,8 +114,8 @@ class Queries(State):
         if self.counts is None:
             return operator
 
-        def counting(given: Any) -> Iterator[Batch]:
-            for batch in operator(given):
+        def counting(argument: Any) -> Iterator[Batch]:
+            for batch in operator(argument):
                 self.count(query, batch.count)
                 yield batch
 
@@ -163,20 +163,20 @@ class Queries(State):
             yield batch
 
     def scan(self, query: m.Scan, step: m.Step) -> Iterator[Batch]:
-        table, rows, found = self.tables[query.relation], self.rows_of(query), step.bindings
-        assert found is not None
+        table, rows, bindings = self.tables[query.relation], self.rows_of(query), step.bindings
+        assert bindings is not None
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
-        constants = [(c, word_of(t.value, t.type, self.symbols)) for c, t in found.keys if isinstance(t, Const)]
+        constants = [(c, word_of(t.value, t.type, self.symbols)) for c, t in bindings.keys if isinstance(t, Const)]
         for low in range(start, stop, policy().chunk):
             high = min(low + policy().chunk, stop)
             self.work += high - low
             part = slice(low, high) if isinstance(rows, slice) else rows[low:high]
             count = high - low
-            if constants or found.repeats:
+            if constants or bindings.repeats:
                 mask = np.ones(count, dtype=bool)
                 for c, word in constants:
                     mask &= table.column(c, part) == word
-                for a, b in found.repeats:
+                for a, b in bindings.repeats:
                     mask &= table.column(a, part) == table.column(b, part)
                 part = np.flatnonzero(mask) + low if isinstance(part, slice) else part[mask]
                 count = len(part)
@@ -267,17 +267,17 @@ class Queries(State):
         assert table.tags is not None
         if isinstance(self.mode, GraphTags):
             blocked = self.mode.one(batch.count)
-            found = ~absent
-            blocked[found] = negate(table.tags[ids[found]])
+            is_present = ~absent
+            blocked[is_present] = negate(table.tags[ids[is_present]])
             keep = blocked != 0
             batch = batch.only(self.mode, keep)
             if batch.count:
                 yield Batch(batch.count, batch.columns, [*batch.tags, blocked[keep]])
             return
         if not absent.all():
-            found = ~absent
+            is_present = ~absent
             factor = self.mode.one(batch.count)
-            factor[found] = self.mode.negate(table.tags[ids[found]])
+            factor[is_present] = self.mode.negate(table.tags[ids[is_present]])
             tags = self.mode.combine(batch.tags, factor)
             batch = Batch(batch.count, batch.columns, tags).only(self.mode, ~self.mode.is_zero(tags))
         if batch.count:

@@ -1,4 +1,4 @@
-"""The rounds of a recursive stratum: which of its rules read what the last round found."""
+"""The rounds of a recursive stratum: which of its rules read what the last round derived."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ class Rounds:
         self._known.clear()
         self.loop = loop
         self._readers: dict[str, list[int]] = {}
-        for place, instruction in enumerate(loop):
-            self._readers.setdefault(m.recent_relation(instruction.query), []).append(place)
+        for index, instruction in enumerate(loop):
+            self._readers.setdefault(m.recent_relation(instruction.query), []).append(index)
 
     def run(
         self, take_news: Callable[[str], int], begins: Callable[[], bool]
     ) -> Iterator[tuple[list[m.Store], Iterable[str]]]:
         """For each round the instructions that read recent rows, and the relations to look at next.
 
-        `take_news(relation)` makes the rows that the last round found the recent ones, and returns how many there are.
-        `begins()` comes before each round, may change its instructions, and says whether it is to run.
+        `take_news(relation)` makes the rows that the last round derived the recent ones, and returns how many there
+        are. `begins()` comes before each round, may change its instructions, and says whether it is to run.
         """
         self.look_at_all()
         while (rows := {name: count for name in self.active if (count := take_news(name))}) and begins():
             news, self.rows = tuple(rows), sum(rows.values())
-            found = self._known.get(news)
-            if found is None:
+            step = self._known.get(news)
+            if step is None:
                 if len(self._known) == policy().most_plans:
                     self._known.clear()
-                found = self._known[news] = self._of(news)
-            self.active = found[1]
-            yield found
+                step = self._known[news] = self._of(news)
+            self.active = step[1]
+            yield step
 
     def look_at_all(self) -> None:
         """Any relation may have news, as more than the instructions of a round ran."""
         self.active: Iterable[str] = self.relations
 
     def _of(self, news: tuple[str, ...]) -> tuple[list[m.Store], tuple[str, ...]]:
-        places = sorted(place for name in news for place in self._readers.get(name, ()))
-        instructions = [self.loop[place] for place in places]
+        places = sorted(index for name in news for index in self._readers.get(name, ()))
+        instructions = [self.loop[index] for index in places]
         return instructions, tuple(dict.fromkeys([*news, *(i.relation for i in instructions)]))

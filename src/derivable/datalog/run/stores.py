@@ -46,20 +46,20 @@ class Stores(Orders):
         self.stratum_effort = [StratumEffort() for _ in ram.strata]
         # Whether relations that are no outputs need not be there at the end.
         self.only_outputs = False
-        # The relations that have the numbers of rows of groups in place of their rows.
+        # The relations that have the numbers of rows of groups instead of their rows.
         self.numbers: set[str] = set()
 
     def effort(self, instruction: m.Instruction) -> Effort:
         """What an instruction has cost so far."""
-        found = self.efforts.get(id(instruction))
-        if found is None:
-            found = self.efforts[id(instruction)] = Effort(instruction, self.number)
+        effort = self.efforts.get(id(instruction))
+        if effort is None:
+            effort = self.efforts[id(instruction)] = Effort(instruction, self.number)
             if self.counts is not None and isinstance(instruction, m.Store):
-                found.estimates = [estimate.rows for estimate in self.estimator().store(instruction)]
-        return found
+                effort.estimates = [estimate.rows for estimate in self.estimator().store(instruction)]
+        return effort
 
     def credit(self, effort: Effort, rows: int) -> None:
-        """An instruction has found that number of new rows; those of a part of a rule are none of the program."""
+        """An instruction has derived that number of new rows; those of a part of a rule are none of the program."""
         effort.rows += rows
         if effort.instruction.relation in self.ram.relations:
             self.stratum_effort[self.number].rows += rows
@@ -118,7 +118,7 @@ class Stores(Orders):
         gathered.flush()
 
     def count_rows(self, store_state: StoreState, table: Table, counted: int, effort: Effort) -> bool:
-        """Have the number of the rows of a store in place of the rows, if there is a kernel for that: a table without
+        """Have the number of the rows of a store instead of the rows, if there is a kernel for that: a table without
         its log, or for each group, of `counted` columns, rows (group..., number) that are to be added up."""
         eliminates, kernel = store_state.elimination(counted), None
         if eliminates is None and (kernel := store_state.distinct_kernel(counted)) is None:
@@ -139,7 +139,7 @@ class Stores(Orders):
         return True
 
     def store_repeated(self, store: m.Store, table: Table, effort: Effort) -> None:
-        """Have the rows that a store finds in a table that has none, as often as they are found."""
+        """Have the rows that a store derives in a table that has none, as often as they are derived."""
         log, count = empty((0, table.width), np.int64), 0
         for columns, number, _ in self.stored(store, effort):
             if count + number > len(log):
@@ -204,9 +204,11 @@ class Stores(Orders):
         effort.route = Route(COLUMNS, "aggregates work on columns")
         if rule.body in self.numbers:
             rule = replace(rule, operator="sum", num_values=1)
-        found = self.aggregated(rule, self.tables[rule.body], None if rule.groups is None else self.tables[rule.groups])
-        effort.candidates += found[1]
-        return found
+        result = self.aggregated(
+            rule, self.tables[rule.body], None if rule.groups is None else self.tables[rule.groups]
+        )
+        effort.candidates += result[1]
+        return result
 
     def aggregated(self, rule: AggregateRule, body: Table, groups: Table | None = None) -> tuple[Columns, int, Any]:
         """The same of these rows and groups."""

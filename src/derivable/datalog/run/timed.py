@@ -1,6 +1,6 @@
 """Strata that are computed one time after the other (`rules.timed`), whatever the tags.
 
-Each step is a run of its own over the rows of earlier steps, which are complete, so that negation and aggregates read
+Each step is a separate run over the rows of earlier steps, which are complete, so that negation and aggregates read
 what does not change any more.
 """
 
@@ -34,9 +34,9 @@ def run_timed(executor: Executor, number: int) -> None:
         effort.rounds += 1
         now = {name: _facts_at(word, timed.columns[name], *facts[name]) for name in timed.columns}
         now[NOW] = FactColumns([[np.array([word])]], [certain(1)])
-        found = _run(executor, timed.step, now, earlier, finished)
+        tables = _run(executor, timed.step, now, earlier, finished)
         for name in timed.columns:
-            table, new = executor.tables[name], found[name]
+            table, new = executor.tables[name], tables[name]
             rows = table.insert_from(new)
             if new.tags is not None:
                 table.tags[rows] = new.tags[: new.size]
@@ -56,8 +56,8 @@ def _run(
     watch, number = executor.watch, executor.number
     made = Executor(ram, executor.facts, executor.algebra, watch)
     strata = [k for k, one in enumerate(ram.strata) if one.full or not facts.keys().isdisjoint(one.relations)]
-    own = {name for k in strata for name in ram.strata[k].relations}
-    complete = {name: table for name in ram.relations if name not in own and (table := executor.tables.get(name))}
+    relations = {name for k in strata for name in ram.strata[k].relations}
+    complete = {name: table for name in ram.relations if name not in relations and (table := executor.tables.get(name))}
     made.tables |= complete
     made.tables |= earlier
     made.complete |= complete.keys()
@@ -68,7 +68,7 @@ def _run(
         made.run_stratum(k)
     watch.executor, watch.stratum, watch.round = executor, number, executor.stratum_effort[number].rounds
     # Indexes know their tables: cycles, which would keep these until Python looks for such.
-    for name in own:
+    for name in relations:
         made.tables[name].indexes.clear()
     made.store_states.clear()
     return made.tables
@@ -77,12 +77,12 @@ def _run(
 def _times(executor: Executor, timed: m.Timed, facts: Mapping[str, tuple[list[np.ndarray], np.ndarray]]) -> list[int]:
     """The words of all times that rows may have, earlier ones first. Raises StratificationError for a rule that reads
     a time that is not earlier."""
-    found = _run(executor, timed.times, {}, {}, executor.finished)
+    tables = _run(executor, timed.times, {}, {}, executor.finished)
     (time,) = timed.step.relations[NOW].types
-    if found[LATE].size:
-        _refuse(executor, timed, found[LATE], time)
+    if tables[LATE].size:
+        _refuse(executor, timed, tables[LATE], time)
     parts = [columns[timed.columns[name]] for name, (columns, variables) in facts.items() if len(variables)]
-    words = np.concatenate([*parts, found[TIMES].column(0)])
+    words = np.concatenate([*parts, tables[TIMES].column(0)])
     words = np.unique(words)
     return (words[np.argsort(words.view(np.uint64))] if time.family == "unsigned" else words).tolist()
 

@@ -115,7 +115,7 @@ def small_program(ram: m.Ram, algebra: Algebra, number: int) -> WholeProgram | N
     """The first strata of a program, without kernels; None if they have no rules."""
     if ram.constructors or not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
         return None
-    # Plans of its own: what the program keeps is not to refer to the program.
+    # Other plans: what the program saves is not to refer to the program.
     ram = ram.first(number)
     store = new_store(ram)
     executor = Executor(ram, store, algebra.anew(store.random) if isinstance(algebra, ColumnTags) else algebra)
@@ -165,7 +165,7 @@ def _row(store: m.Store) -> Row | None:
 def finish(
     program: WholeProgram, small: SmallRuns, facts: FactStore, ram: m.Ram, number: int, began: float
 ) -> FinishedStrata | None:
-    """What the first strata have found, and what says how much they have cost; None if no rule ran."""
+    """The results of the first strata, and what says how much they have cost; None if no rule ran."""
     is_all = number == program.number_of_strata
     if not is_all and not any(stratum.once or stratum.loop for stratum in ram.strata[:number]):
         return None

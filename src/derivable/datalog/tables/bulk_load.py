@@ -23,7 +23,7 @@ class BulkLoad:
     look   who looks at the clock between the steps of entering many
     many   candidates that are made words as they come
     most   candidates that are sorted at once, fewer where a limit lets the table have no more rows
-    words  [count] candidates, the first `kept` of them in order and without repeats
+    words  [count] candidates, the first `num_sorted` of them in order and without repeats
     """
 
     def __init__(self, table: Table, look: Callable[[], Any] | None = None, room: int | None = None):
@@ -36,7 +36,7 @@ class BulkLoad:
         self.columns: list[np.ndarray] = []
         self.waiting = 0
         self.words = empty(0, np.uint64)
-        self.count = self.kept = 0
+        self.count = self.num_sorted = 0
         self.packing: Packing | None = None
         self.lows: list[int] = []
         self.highs: list[int] = []
@@ -85,7 +85,7 @@ class BulkLoad:
             self.words = longer(self.words, next_length(max(1 << 15, len(self.words)), needed), self.count)
         packing.pack(words, self.words[self.count : needed])
         self.count = needed
-        if needed - self.kept >= max(self.most, self.kept):
+        if needed - self.num_sorted >= max(self.most, self.num_sorted):
             self.sort()
 
     def packing_of(self, columns: Sequence[np.ndarray]) -> Packing | None:
@@ -112,15 +112,15 @@ class BulkLoad:
     def sort(self) -> None:
         """Have the words in order, without repeats."""
         self.look()
-        self.kept = self.count = len(distinct(self.words[: self.count]))
-        self.table.row_set.gathered = self.kept
+        self.num_sorted = self.count = len(distinct(self.words[: self.count]))
+        self.table.row_set.gathered = self.num_sorted
         self.look()
 
     def enter(self) -> None:
         """Make the words the rows of the table."""
         assert self.packing is not None
-        if self.kept < self.count:
+        if self.num_sorted < self.count:
             self.sort()
         self.table.row_set.gathered = 0
-        self.table.build(self.packing, self.words[: self.kept], self.lows, self.highs)
+        self.table.build(self.packing, self.words[: self.num_sorted], self.lows, self.highs)
         self.words, self.count = self.words[:0], 0

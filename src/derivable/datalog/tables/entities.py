@@ -123,24 +123,24 @@ class EntityStore:
 
     def parts(self, terms: np.ndarray) -> np.ndarray:
         """The terms and all terms in them, each once, ascending: fields before the terms that have them."""
-        found = np.zeros(self.size, bool)
+        is_part = np.zeros(self.size, bool)
         fresh = np.unique(terms)
         while len(fresh):
-            found[fresh] = True
+            is_part[fresh] = True
             below = [np.empty(0, np.int64)]
             for name, constructor in self.constructors.items():
-                own = fresh[self.has_functor(name, fresh)]
+                made_here = fresh[self.has_functor(name, fresh)]
                 for i, t in enumerate(constructor.fields):
-                    if t.family == "entity" and len(own):
-                        below.append(self.field(name, i, own)[0])
+                    if t.family == "entity" and len(made_here):
+                        below.append(self.field(name, i, made_here)[0])
             fresh = np.unique(np.concatenate(below))
-            fresh = fresh[~found[fresh]]
-        return np.flatnonzero(found)
+            fresh = fresh[~is_part[fresh]]
+        return np.flatnonzero(is_part)
 
     def is_of(self, t: ValueType, terms: np.ndarray) -> np.ndarray:
         """Whether terms [row] are of a data type."""
-        own = [self._number[c.name] for c in self.constructors.values() if t.name in ("Entity", c.type.name)]
-        return np.isin(self._kinds[terms], own)
+        numbers = [self._number[c.name] for c in self.constructors.values() if t.name in ("Entity", c.type.name)]
+        return np.isin(self._kinds[terms], numbers)
 
     def ranks(self, terms: np.ndarray) -> np.ndarray:
         """Integers [row] in the order of the terms, equal ones alike; the order is that of `Entity`."""
@@ -155,21 +155,21 @@ class EntityStore:
         for start, length in zip(starts[lengths > 1].tolist(), lengths[lengths > 1].tolist()):
             level = parts[start : start + length]
             for name in sorted(self.constructors):
-                own = level[self.has_functor(name, level)]
-                if len(own) > 1:
+                made_here = level[self.has_functor(name, level)]
+                if len(made_here) > 1:
                     keys = [
                         rank[words] if t.family == "entity" else sort_keys(words, t, self.symbols)
-                        for words, t in zip(self.rows_of(name, own)[1:], self.constructors[name].fields)
+                        for words, t in zip(self.rows_of(name, made_here)[1:], self.constructors[name].fields)
                     ]
-                    own = own[np.lexsort(keys[::-1])]
-                rank[own] = np.arange(start, start + len(own))
-                start += len(own)
+                    made_here = made_here[np.lexsort(keys[::-1])]
+                rank[made_here] = np.arange(start, start + len(made_here))
+                start += len(made_here)
         return rank[terms]
 
     def rows_of(self, name: str, terms: np.ndarray) -> list[np.ndarray]:
         """The rows of a constructor's relation for those of the terms that it makes: columns term, fields."""
-        own = terms[self.has_functor(name, terms)]
-        return [own, *(self.field(name, i, own)[0] for i in range(len(self.constructors[name].fields)))]
+        made_here = terms[self.has_functor(name, terms)]
+        return [made_here, *(self.field(name, i, made_here)[0] for i in range(len(self.constructors[name].fields)))]
 
     # Python values
 
@@ -188,13 +188,13 @@ class EntityStore:
         shown = self._shown
         rows: dict[int, tuple[str, tuple[Any, ...]]] = {}
         for name, constructor in self.constructors.items():
-            own, *columns = self.rows_of(name, terms)
+            made_here, *columns = self.rows_of(name, terms)
             values = [
                 words.tolist() if t.family == "entity" else show_column(words, t, self.symbols).tolist()
                 for words, t in zip(columns, constructor.fields)
             ]
-            fields = list(zip(*values)) if values else [()] * len(own)
-            rows.update(zip(own.tolist(), ((name, row) for row in fields)))
+            fields = list(zip(*values)) if values else [()] * len(made_here)
+            rows.update(zip(made_here.tolist(), ((name, row) for row in fields)))
         places = {
             name: {i for i, t in enumerate(c.fields) if t.family == "entity"} for name, c in self.constructors.items()
         }
@@ -221,14 +221,14 @@ class EntityStore:
 
     def parsed(self, texts: Iterable[str], t: ValueType) -> tuple[np.ndarray, np.ndarray]:
         """(words [row] of the terms of a type that texts are, whether [row] they are such)."""
-        found: dict[str, int] = {}
+        word_of_text: dict[str, int] = {}
         for text in (texts := list(texts)):
-            if text not in found:
+            if text not in word_of_text:
                 try:
-                    found[text] = self.intern(text, t)
+                    word_of_text[text] = self.intern(text, t)
                 except DerivableError:
-                    found[text] = -1
-        words = np.fromiter((found[text] for text in texts), np.int64, len(texts))
+                    word_of_text[text] = -1
+        words = np.fromiter((word_of_text[text] for text in texts), np.int64, len(texts))
         return np.maximum(words, 0), words >= 0
 
     def _enter(self, terms: list[Entity]) -> None:

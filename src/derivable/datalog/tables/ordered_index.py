@@ -26,7 +26,7 @@ Bounds = Sequence[tuple[str, np.ndarray, "np.ndarray | None"]]
 
 
 def ordered(words: np.ndarray, t: ValueType) -> np.ndarray:
-    """Integers [row] int64 in the order of numbers given by their words; NaN is above all, and -0.0 equals 0.0."""
+    """Integers [row] int64 in the order of numbers, from their words; NaN is above all, and -0.0 equals 0.0."""
     if t.family == "float":
         values = from_words(words, t).astype(np.float64) + 0.0
         bits = np.where(np.isnan(values), np.nan, values).view(np.int64)
@@ -92,11 +92,11 @@ class OrderedIndex(Index):
 def ordered_index(table: Table, key_columns: tuple[int, ...], by: int) -> OrderedIndex:
     """The index of a table over some columns, ordered by one more."""
     key = (key_columns, by)
-    found = table.indexes.get(key)
-    if found is None:
-        found = table.indexes[key] = OrderedIndex(table, key_columns, by)
-    assert isinstance(found, OrderedIndex)
-    return found
+    index = table.indexes.get(key)
+    if index is None:
+        index = table.indexes[key] = OrderedIndex(table, key_columns, by)
+    assert isinstance(index, OrderedIndex)
+    return index
 
 
 class _Run:
@@ -124,11 +124,11 @@ class _Run:
         high = np.full(count, len(self.rows)) if spans is None else spans[1]
         there = np.ones(count, bool)
         for operator, words, valid in bounds:
-            place = _found(self.places, words, "left" if operator in (">=", "<") else "right", spans)
+            bound = _found(self.places, words, "left" if operator in (">=", "<") else "right", spans)
             if operator in (">", ">="):
-                low = np.maximum(low, place)
+                low = np.maximum(low, bound)
             else:
-                high = np.minimum(high, place)
+                high = np.minimum(high, bound)
             there &= True if valid is None else valid
         # Two offsets for each probe, as the keys of a dense index would have.
         offsets = empty(2 * count + 1, np.int64)

@@ -1,7 +1,7 @@
 """Tables of a finished run with more rows, or fewer: those that were there stay where they are, for all that read them.
 
-An overlay table costs what its own rows and those that went cost, however many lie below them, so a large database has
-many branches that differ by a few facts each. The set and the indexes of the rows below are made once, for all
+An overlay table costs what its added rows and those that went cost, however many lie below them, so a large database
+has many branches that differ by a few facts each. The set and the indexes of the rows below are made once, for all
 branches. Whoever wants the rows as one log, as kernels do, gets it: the table becomes a plain one then.
 """
 
@@ -40,16 +40,16 @@ def may_be_overlaid(table: Table) -> bool:
 
 
 class OverlayTable(Table):
-    """A table without tags: the rows of `below`, which does not change any more, but for those of `gone`, and `own`.
+    """A table without tags: the rows of `below`, which does not change any more, but for those of `gone`, and `added`.
 
     gone   a table without tags, all of whose rows lie below, which does not change any more; holes: their numbers there
     Own rows have the last numbers.
     """
 
-    def __init__(self, below: Table, own: Table, gone: Table, holes: Holes):
+    def __init__(self, below: Table, added: Table, gone: Table, holes: Holes):
         # Not that of `Table`: there is no log.
         self.name, self.types = below.name, below.types
-        self.below, self.own, self.gone, self.holes = below, own, gone, holes
+        self.below, self.added, self.gone, self.holes = below, added, gone, holes
         self.new_tags = self.tags = self.stamps = None
         self.round = below.round
         self.visible_size = self.size
@@ -60,21 +60,21 @@ class OverlayTable(Table):
     def on(table: Table) -> OverlayTable:
         """A layer for more rows than those of a table, which must not change any more."""
         if isinstance(table, OverlayTable):
-            return OverlayTable(table.below, table.own.fork(with_set=True), table.gone, table.holes)
-        own, gone = (Table(table.name, table.types) for _ in range(2))
-        for made in (own, gone):
+            return OverlayTable(table.below, table.added.fork(with_set=True), table.gone, table.holes)
+        added, gone = (Table(table.name, table.types) for _ in range(2))
+        for made in (added, gone):
             # Sets by prefix, of which each branch has copies, have room for as many prefixes as the values are large.
             made.row_set.leave(made)
-        return OverlayTable(table, own, gone, Holes(np.empty(0, np.int64), table.size))
+        return OverlayTable(table, added, gone, Holes(np.empty(0, np.int64), table.size))
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        return self.holes.size + self.own.size
+        return self.holes.size + self.added.size
 
     @property
     def difference(self) -> int:
         """How many rows it adds and hides."""
-        return self.own.size + self.gone.size
+        return self.added.size + self.gone.size
 
     @property
     def num_known(self) -> int:
@@ -105,9 +105,9 @@ class OverlayTable(Table):
     def merge(self) -> None:
         """Become a plain table with the same rows, which keep their numbers."""
         plain = self.below.without(self.holes.rows) if self.gone.size else self.below.fork(with_set=True)
-        for start in range(0, self.own.size, policy().chunk):
-            rows = slice(start, min(start + policy().chunk, self.own.size))
-            plain.insert([self.own.column(c, rows) for c in range(len(self.types))], rows.stop - rows.start)
+        for start in range(0, self.added.size, policy().chunk):
+            rows = slice(start, min(start + policy().chunk, self.added.size))
+            plain.insert([self.added.column(c, rows) for c in range(len(self.types))], rows.stop - rows.start)
         for name in ("recent", "visible_size", "round"):
             setattr(plain, name, getattr(self, name))
         with sigint_deferred():
@@ -115,17 +115,17 @@ class OverlayTable(Table):
             self.__dict__ = plain.__dict__
 
     def fork(self, size: int | None = None, with_set: bool = False) -> Table:
-        own = self.own.fork(None if size is None else size - self.holes.size, with_set)
-        return OverlayTable(self.below, own, self.gone, self.holes)
+        added = self.added.fork(None if size is None else size - self.holes.size, with_set)
+        return OverlayTable(self.below, added, self.gone, self.holes)
 
     def losing(self, lost: Table) -> OverlayTable:
         """The table without the rows of another one, all of which it has."""
-        own = self.own.rows_in(lost)
-        hidden = lost.without(lost.rows_in(self.own)) if len(own) else lost
+        shared = self.added.rows_in(lost)
+        hidden = lost.without(lost.rows_in(self.added)) if len(shared) else lost
         gone = self.gone.fork(with_set=True)
         gone.insert(hidden.all_columns([np.int64] * len(self.types)), hidden.size)
         rows = np.sort(np.concatenate([self.holes.rows, self.below.rows_in(hidden)]))
-        return OverlayTable(self.below, self.own.without(own), gone, Holes(rows, self.below.size))
+        return OverlayTable(self.below, self.added.without(shared), gone, Holes(rows, self.below.size))
 
     def column(self, position: int, rows: slice | np.ndarray | None = None, dtype: Any = np.int64) -> np.ndarray:
         count, holes = self.holes.size, self.holes
@@ -133,7 +133,7 @@ class OverlayTable(Table):
             rows = slice(0, self.size)
         if isinstance(rows, slice):
             if rows.start >= count:
-                return self.own.column(position, slice(rows.start - count, rows.stop - count), dtype)
+                return self.added.column(position, slice(rows.start - count, rows.stop - count), dtype)
             stop = min(rows.stop, count)
             low = self.below.column(position, slice(rows.start, stop), dtype)
             first, last = np.searchsorted(holes.filled, [rows.start, stop]).tolist()
@@ -142,16 +142,16 @@ class OverlayTable(Table):
                 low[holes.filled[first:last] - rows.start] = moved
             if rows.stop <= count:
                 return low
-            return np.concatenate([low, self.own.column(position, slice(0, rows.stop - count), dtype)])
+            return np.concatenate([low, self.added.column(position, slice(0, rows.stop - count), dtype)])
         is_own = rows >= count
         if not is_own.any():
             return self.below.column(position, holes.old(rows), dtype)
         if is_own.all():
-            return self.own.column(position, rows - count, dtype)
-        found = np.empty(len(rows), dtype)
-        found[~is_own] = self.below.column(position, holes.old(rows[~is_own]), dtype)
-        found[is_own] = self.own.column(position, rows[is_own] - count, dtype)
-        return found
+            return self.added.column(position, rows - count, dtype)
+        values = np.empty(len(rows), dtype)
+        values[~is_own] = self.below.column(position, holes.old(rows[~is_own]), dtype)
+        values[is_own] = self.added.column(position, rows[is_own] - count, dtype)
+        return values
 
     def words(self) -> list[np.ndarray]:
         return self.all_columns([np.int64] * len(self.types))
@@ -163,12 +163,12 @@ class OverlayTable(Table):
             part = [contiguous(column[start : min(start + policy().chunk, count)], np.int64) for column in columns]
             fresh = np.flatnonzero(self.find_below(part, len(part[0])) < 0)
             if len(fresh):
-                self.own.insert([column[fresh] for column in part], len(fresh))
+                self.added.insert([column[fresh] for column in part], len(fresh))
         # As a set of rows without numbers.
         return np.empty(count, np.int64)
 
     def find_below(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """As `find`, of the rows that are not its own."""
+        """As `find`, of the rows below."""
         ids = self.below.find(columns, count)
         if self.gone.size and len(there := np.flatnonzero(ids >= 0)):
             is_gone = self.gone.find([column[there] for column in columns], len(there)) >= 0
@@ -178,9 +178,9 @@ class OverlayTable(Table):
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
         ids = self.find_below(columns, count)
         absent = np.flatnonzero(ids < 0)
-        if len(absent) and self.own.size:
-            found = self.own.find([column[absent] for column in columns], len(absent))
-            ids[absent] = np.where(found < 0, -1, found + self.holes.size)
+        if len(absent) and self.added.size:
+            numbers = self.added.find([column[absent] for column in columns], len(absent))
+            ids[absent] = np.where(numbers < 0, -1, numbers + self.holes.size)
         return ids
 
     def matches(
@@ -205,6 +205,6 @@ class OverlayTable(Table):
                 if limit < holes.size:
                     left, rows = left[rows < limit], rows[rows < limit]
             yield left, rows
-        if self.own.size and limit > holes.size:
-            for left, rows in self.own.matches(key_columns, False, probes, limit - holes.size):
+        if self.added.size and limit > holes.size:
+            for left, rows in self.added.matches(key_columns, False, probes, limit - holes.size):
                 yield left, rows + holes.size

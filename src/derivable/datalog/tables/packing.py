@@ -2,7 +2,7 @@
 
 Sorting words takes some nanoseconds each, less than asking a set that is not in cache, and gives a log whose first
 column is in order: an index over it goes through memory from front to back, and so do groups. The result does not
-depend on the order of what is given.
+depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Packing:
         return Packing(tuple(lows), tuple(highs), tuple(sum(widths[c + 1 :]) for c in range(len(widths))))
 
     def pack(self, columns: Sequence[np.ndarray], packed: np.ndarray | None = None) -> np.ndarray:
-        """Words [row] uint64 of columns [row] of int64 or smaller integers, in `packed` if it is given."""
+        """Words [row] uint64 of columns [row] of int64 or smaller integers, in `packed` unless it is None."""
         packed = empty(len(columns[0]), np.uint64) if packed is None else packed
         run_chunks(self._pack, len(packed), policy().shared_rows, columns, packed)
         return packed
@@ -71,12 +71,12 @@ class Packing:
             whole = packed[start:stop]
             for c, (column, low, shift) in enumerate(zip(columns, self.lows, self.shifts)):
                 into = part[: len(whole)] if c else whole
-                given = column[start:stop]
-                if given.dtype != np.int64:
-                    np.copyto(into.view(np.int64), given)
-                    given = into
+                source = column[start:stop]
+                if source.dtype != np.int64:
+                    np.copyto(into.view(np.int64), source)
+                    source = into
                 # Differences of words without sign wrap around to what they should be.
-                np.subtract(given.view(np.uint64), np.uint64(low % (1 << WORD_BITS)), out=into)
+                np.subtract(source.view(np.uint64), np.uint64(low % (1 << WORD_BITS)), out=into)
                 if shift < WORD_BITS:
                     np.left_shift(into, np.uint64(shift), out=into)
                 if c:
@@ -90,14 +90,14 @@ class Packing:
         part = empty(min(end - begin, policy().cache_rows), np.uint64)
         for start in range(begin, end, policy().cache_rows):
             stop = min(start + policy().cache_rows, end)
-            given, made = words[start:stop], rows[start:stop]
-            into = part[: len(given)]
+            packed_words, made = words[start:stop], rows[start:stop]
+            into = part[: len(packed_words)]
             for c, (low, high, shift) in enumerate(zip(self.lows, self.highs, self.shifts)):
                 bits = (high - low).bit_length()
                 if not bits:
                     made[:, c] = low
                     continue
-                np.right_shift(given, np.uint64(shift), out=into)
+                np.right_shift(packed_words, np.uint64(shift), out=into)
                 if shift + bits < WORD_BITS:
                     np.bitwise_and(into, np.uint64((1 << bits) - 1), out=into)
                 if low:
@@ -119,21 +119,21 @@ def _sort(start: int, stop: int, words: np.ndarray) -> None:
     if len(part) < policy().cache_rows:
         part.sort()
         return
-    given, other = part.view(np.int64), empty(len(part), np.int64)
-    if kernels.sort_by_digits(given, other, empty(1 << kernels.DIGIT_BITS, np.int64)):
-        np.copyto(given, other)
+    keys, other = part.view(np.int64), empty(len(part), np.int64)
+    if kernels.sort_by_digits(keys, other, empty(1 << kernels.DIGIT_BITS, np.int64)):
+        np.copyto(keys, other)
 
 
 def distinct(words: np.ndarray) -> np.ndarray:
-    """The words in order, without repeats, on the memory of those given."""
+    """The words in order, without repeats, on the memory of `words`."""
     if not ascends(words):
         sort(words)
-    kept = min(1, len(words))
+    count = min(1, len(words))
     for part in _overlapping(words):
         fresh = part[1:][part[1:] != part[:-1]]
-        words[kept : kept + len(fresh)] = fresh
-        kept += len(fresh)
-    return words[:kept]
+        words[count : count + len(fresh)] = fresh
+        count += len(fresh)
+    return words[:count]
 
 
 def ascends(words: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""How the rows of a table are found: one hash of row numbers while rows are few or have values that are no small
+"""How the rows of a table are looked up: one hash of row numbers while rows are few or have values that are no small
 integers, else one set of last values for each prefix. Rows that come in bulk enter either when somebody asks."""
 
 from __future__ import annotations

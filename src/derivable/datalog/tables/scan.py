@@ -46,7 +46,7 @@ def different(words: np.ndarray) -> np.ndarray:
 def among(
     few: Table, columns: Sequence[np.ndarray], count: int, blocks: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which of many rows, given as word columns, a table of few has: (positions, in order; their numbers there).
+    """Which of many rows, passed as word columns, a table of few has: (positions, in order; their numbers there).
 
     blocks  those that may have some, None for all
     """
@@ -74,12 +74,12 @@ def matches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As `Table.matches`, by means of an empty table that numbers its rows."""
     numbers = keys.insert(list(probes.T), len(probes))
-    rows, own = _rows_with(table, keys, key_columns, limit)
+    rows, key_numbers = _rows_with(table, keys, key_columns, limit)
     if len(stamps):
         stays = stamps[rows] <= bound
-        rows, own = rows[stays], own[stays]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=keys.size))])
-    return dense_pairs(offsets, rows[np.argsort(own, kind="stable")], 0, numbers)
+        rows, key_numbers = rows[stays], key_numbers[stays]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(key_numbers, minlength=keys.size))])
+    return dense_pairs(offsets, rows[np.argsort(key_numbers, kind="stable")], 0, numbers)
 
 
 def _ordered(table: Table, key_columns: Sequence[int]) -> int:
@@ -94,34 +94,34 @@ def _rows_with(table: Table, keys: Table, key_columns: Sequence[int], limit: int
     kernels.bisect_rows(table.log, first, keys.log[: keys.size], starts, stops)
     counts = stops - starts
     rows = np.arange(counts.sum()) + (starts - np.cumsum(counts) + counts).repeat(counts)
-    own = np.arange(keys.size).repeat(counts)
+    key_numbers = np.arange(keys.size).repeat(counts)
     if first < limit:
         others, their = _passed(table, keys, key_columns, first, limit)
-        rows, own = np.concatenate([rows, others]), np.concatenate([own, their])
-    return rows, own
+        rows, key_numbers = np.concatenate([rows, others]), np.concatenate([key_numbers, their])
+    return rows, key_numbers
 
 
 def _passed(
     table: Table, keys: Table, key_columns: Sequence[int], first: int, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same of the rows from `first` on, by a pass over them, unless the last one found the rows of these keys."""
+    """The same of the rows from `first` on, by a pass over them, unless the last one had the rows of these keys."""
     # Several threads may look for rows.
     what, last = (tuple(key_columns), first, limit), table.row_set.last_pass
     if last is not None and last[0] == what:
-        _, known, rows, own = last
+        _, known, rows, key_numbers = last
         numbers = known.find([keys.column(c) for c in range(len(key_columns))], keys.size)
         if numbers.min(initial=0) >= 0:
             renumbered = full(known.size, -1, np.int64)
             renumbered[numbers] = np.arange(keys.size)
-            own = renumbered[own]
-            return rows[own >= 0], own[own >= 0]
+            key_numbers = renumbered[key_numbers]
+            return rows[key_numbers >= 0], key_numbers[key_numbers >= 0]
     blocks = _blocks(table, keys, key_columns, first, limit)
-    rows, own = among(keys, [table.log[:limit, c] for c in key_columns], limit, blocks)
+    rows, key_numbers = among(keys, [table.log[:limit, c] for c in key_columns], limit, blocks)
     start = np.searchsorted(rows, first)
-    rows, own = rows[start:], own[start:]
+    rows, key_numbers = rows[start:], key_numbers[start:]
     # What looks for rows that go, and then for others like them, comes with the same keys again.
-    table.row_set.last_pass = (what, keys, rows, own) if len(rows) <= policy().chunk else None
-    return rows, own
+    table.row_set.last_pass = (what, keys, rows, key_numbers) if len(rows) <= policy().chunk else None
+    return rows, key_numbers
 
 
 def _blocks(table: Table, keys: Table, key_columns: Sequence[int], first: int, limit: int) -> np.ndarray:
@@ -167,6 +167,6 @@ def _filtered(column: np.ndarray, count: int, wanted: np.ndarray, blocks: np.nda
     numbers = empty(min(count, at_once * rows) + 1, np.int64)
     for start in range(0, len(blocks), at_once):
         some = blocks[start : start + at_once]
-        kept = kernels.filter_words(words, step, some, rows, count, wanted, is_there, bits, numbers)
-        parts.append(numbers[:kept].copy())
+        num_passed = kernels.filter_words(words, step, some, rows, count, wanted, is_there, bits, numbers)
+        parts.append(numbers[:num_passed].copy())
     return np.concatenate(parts) if parts else empty(0, np.int64)

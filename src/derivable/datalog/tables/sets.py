@@ -82,10 +82,10 @@ class PrefixSets:
     @property
     def find_arguments(self) -> list:
         """Those of `row_sets.SetParameters`."""
-        found = [len(self.base), self.domain, self.base, self.slots, self.arena]
+        arguments = [len(self.base), self.domain, self.base, self.slots, self.arena]
         if self.form.has_table:
-            found += [len(self.table) // 2, self.table, self.words.reshape(-1)]
-        return found
+            arguments += [len(self.table) // 2, self.table, self.words.reshape(-1)]
+        return arguments
 
     def find(self, columns: Sequence[np.ndarray], count: int, ids: np.ndarray) -> None:
         """ids [row] = number of the row, 0 where rows have none; -1 if it is absent."""
@@ -133,7 +133,7 @@ class PrefixSets:
         )
 
     def make_room(self, table: Table, result: int, rest: Sequence[np.ndarray]) -> bool:
-        """Make the room for rows that `place` has not found; False if they are out of reach."""
+        """Make the room for rows that `place` has not inserted; False if they are out of reach."""
         if result == row_sets.ARENA_FULL:
             used = self.units * row_sets.UNIT
             self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
@@ -176,15 +176,15 @@ class PrefixSets:
     def sizes(self) -> np.ndarray:
         """How many rows each prefix has."""
         number = self.num_prefixes if self.form.has_table else len(self.base)
-        found, units = self.count[:number].astype(np.int64), self.domain // (32 * row_sets.UNIT)
+        counts, units = self.count[:number].astype(np.int64), self.domain // (32 * row_sets.UNIT)
         dense = np.flatnonzero(self.slots[:number] < 0)
         words = self.arena[: self.units * row_sets.UNIT].view(np.uint64).reshape(-1, row_sets.UNIT // 2)
         step = max(1, (1 << 12) // units)
         for start in range(0, len(dense), step):
             some = dense[start : start + step]
             rows = words[self.base[some][:, None] + np.arange(units)]
-            found[some] = np.bitwise_count(rows).sum((1, 2))
-        return found
+            counts[some] = np.bitwise_count(rows).sum((1, 2))
+        return counts
 
     def parts(self, room: int, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
         """The rows [row, column] int32, prefix after prefix, at most `room` at once but for large hashes.

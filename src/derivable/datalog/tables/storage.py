@@ -250,7 +250,7 @@ class Table:
         self.row_set = RowSet(self.row_set.may_have_prefixes, is_stale=True)
 
     def _build(self, columns: Sequence[np.ndarray], check_budget: Callable[[], Any] | None = None) -> bool:
-        """Make the given rows those of the table, which has none, in order; False if they do not fit in words."""
+        """Make these rows those of the table, which has none, in order; False if they do not fit in words."""
         packing = Packing.of(columns)
         if packing is None:
             return False
@@ -351,7 +351,7 @@ class Table:
         """A table with the first `size` rows, all if it is None, on the same memory until one of the two gets more.
 
         with_set  whether to copy the set of all rows now; else it is made when somebody asks it
-        Tags and stamps are those of this table: who is going to change them puts copies in their place first.
+        Tags and stamps are those of this table: who is going to change them replaces them by copies first.
         """
         made = self.like()
         made.round = self.round
@@ -399,7 +399,7 @@ class Table:
         return np.sort(np.concatenate(parts)) if parts else empty(0, np.int64)
 
     def without(self, rows: np.ndarray) -> Table:
-        """A table on memory of its own that has all but these rows, whose numbers are in order; all are stable.
+        """A table on other memory that has all but these rows, whose numbers are in order; all are stable.
 
         The last rows have moved to their places. Its set is made when somebody asks it.
         """
@@ -425,7 +425,7 @@ class Table:
         return made
 
     def first_rows(self, size: int) -> Table:
-        """A table without tags that has the first `size` rows of this one's log, on memory of its own."""
+        """A table without tags that has the first `size` rows of this one's log, on other memory."""
         made = Table.__new__(Table)
         vars(made).update(vars(self))
         made.log, made.size, made.visible_size = self.log[:size].copy(), size, size
@@ -435,7 +435,7 @@ class Table:
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
     ) -> np.ndarray:
-        """Find or append rows given as word columns [row] of int64 or smaller integers.
+        """Find or append rows, passed as word columns [row] of int64 or smaller integers.
 
         Returns the rows' numbers [row] int64 (not of untagged sets).
         check_budget  checks the limits of the run while there are many
@@ -454,7 +454,7 @@ class Table:
         )
 
     def find(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Row numbers [row] int64 of rows given as word columns, -1 if absent (of untagged sets: any if present)."""
+        """Row numbers [row] int64 of rows, passed as word columns, -1 if absent (of untagged sets: any if present)."""
         if self.row_set.is_stale and scan.pays(self, range(self.width), count // policy().layer_times):
             ids, probes = full(count, -1, np.int64), self.rows_of(columns, count)
             for left, rows in scan.matches(
@@ -488,10 +488,10 @@ class Table:
 
     def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
         """The index over some columns; a static table has all its rows already."""
-        found = self.indexes.get(key_columns)
-        if found is None:
-            found = self.indexes[key_columns] = Index(self, key_columns, is_static)
-        return found
+        index = self.indexes.get(key_columns)
+        if index is None:
+            index = self.indexes[key_columns] = Index(self, key_columns, is_static)
+        return index
 
 
 def _is_key(column: np.ndarray) -> bool:

@@ -45,9 +45,9 @@ def concatenate(columns: Sequence[Tags]) -> Any:
     return column_of([np.concatenate(parts) for parts in zip(*map(parts_of, columns))])
 
 
-def longer_tags(tags: Tags, count: int, kept: int) -> Any:
-    """A column of `count` rows that begins with the first `kept`; see `device.cpu.memory.longer`."""
-    return column_of([longer(part, count, kept) for part in parts_of(tags)])
+def longer_tags(tags: Tags, count: int, start: int) -> Any:
+    """A column of `count` rows that begins with the first `start`; see `device.cpu.memory.longer`."""
+    return column_of([longer(part, count, start) for part in parts_of(tags)])
 
 
 def repeat(tags: Tags, count: int) -> Any:
@@ -71,9 +71,9 @@ def reduce_segments(column: Any, offsets: np.ndarray, plus: Callable[[Any, Any],
         position = within(lengths)
         has_next = position + 1 < np.repeat(lengths, lengths)
         left = np.flatnonzero((position % 2 == 0) & has_next)
-        kept = np.flatnonzero(position % 2 == 0)
-        folded = column[kept]
-        folded[has_next[kept]] = plus(column[left], column[left + 1])
+        even = np.flatnonzero(position % 2 == 0)
+        folded = column[even]
+        folded[has_next[even]] = plus(column[left], column[left + 1])
         column = folded
         lengths = (lengths + 1) // 2
     return column
@@ -82,16 +82,16 @@ def reduce_segments(column: Any, offsets: np.ndarray, plus: Callable[[Any, Any],
 def fold_in_order(column: Any, offsets: np.ndarray, plus: Callable[[Any, Any], Any]) -> Any:
     """Fold each segment [segment] of a column from its first row to its last; segments are not empty.
 
-    One column operation for each place of the longest segment.
+    One column operation for each position of the longest segment.
     """
     lengths = np.diff(offsets)
-    # The segments that go on at a place are the first ones.
+    # The segments that reach a position are the first ones.
     order = np.argsort(-lengths, kind="stable")
     starts, ends = offsets[:-1][order], -lengths[order]
     folded = column[starts]
-    for place in range(1, int(lengths.max(initial=0))):
-        count = int(np.searchsorted(ends, -place))
-        folded[:count] = plus(folded[:count], column[starts[:count] + place])
+    for position in range(1, int(lengths.max(initial=0))):
+        count = int(np.searchsorted(ends, -position))
+        folded[:count] = plus(folded[:count], column[starts[:count] + position])
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
     return folded[places]

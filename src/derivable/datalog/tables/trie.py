@@ -111,11 +111,11 @@ class Trie(Index):
 def trie(table: Table, key_columns: tuple[int, ...], by: int) -> Trie:
     """The trie of a table for some columns and one more."""
     key = (key_columns, by, "trie")
-    found = table.indexes.get(key)
-    if found is None:
-        found = table.indexes[key] = Trie(table, key_columns, by)
-    assert isinstance(found, Trie)
-    return found
+    trie = table.indexes.get(key)
+    if trie is None:
+        trie = table.indexes[key] = Trie(table, key_columns, by)
+    assert isinstance(trie, Trie)
+    return trie
 
 
 def _in_order(offsets: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

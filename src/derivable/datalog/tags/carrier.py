@@ -28,7 +28,7 @@ class Carrier:
     name      of the provenance, as the user gave it
     semiring  None for provenances of probabilities that are no semiring
     takes_anything  whether any object is a tag
-    numbers_all  whether each given fact is a random one, those without tags too, so that proofs show which they use
+    numbers_all  whether each fact is a random one, those without tags too, so that proofs show which they use
     """
 
     name: str
@@ -61,16 +61,16 @@ class Carrier:
         return bool(fact_values(record, facts, np.zeros(1, np.int64))[0] == record.zero)
 
     def check(self, numbers: np.ndarray, kinds: np.ndarray, first: int, origin: Origin) -> None:
-        """Raise DomainError, with the place, for a tag [fact] that is none; `first` is the first fact's variable."""
+        """Raise DomainError, with its origin, for a tag [fact] that is none; `first` is the first fact's variable."""
         if self.semiring is boolean or self.takes_anything:
             return
         checked = np.flatnonzero(kinds != CHANCE)
         wrong = checked[self._wrong(numbers[checked], kinds[checked], first + checked)]
         if not len(wrong):
             return
-        place = int(wrong[0])
-        number = float(numbers[place])
-        subject, fields = origin(place)
+        row = int(wrong[0])
+        number = float(numbers[row])
+        subject, fields = origin(row)
         hint = fields.pop("hint", None)
         if self.has_probabilities:
             message = f"the tag {outside(number)} of {subject} is not a probability, which {self.name!r} needs"
@@ -143,23 +143,23 @@ def tag_values(semiring: Semiring, numbers: np.ndarray, kinds: np.ndarray, varia
             values = column_of(typed.from_probability.apply((numbers[made],)))
         for part, new in zip(parts_of(column), parts_of(values)):
             part[made] = new
-    if semiring.is_scalar and (given := kinds == VALUE).any():
+    if semiring.is_scalar and (is_value := kinds == VALUE).any():
         from derivable.tensor.values.values import elements
 
-        column[given] = elements(numbers[given], semiring, "the facts")
+        column[is_value] = elements(numbers[is_value], semiring, "the facts")
     return column
 
 
 def _integers(semiring: Semiring, numbers: np.ndarray, kinds: np.ndarray, variables: np.ndarray) -> np.ndarray:
     """Exact integers: a fraction between 0 and 1 is a probability, and counts 1."""
     objects = np.empty(len(numbers), object)
-    for place, (number, kind, variable) in enumerate(zip(numbers.tolist(), kinds.tolist(), variables.tolist())):
+    for row, (number, kind, variable) in enumerate(zip(numbers.tolist(), kinds.tolist(), variables.tolist())):
         if kind != VALUE and semiring.fact is not None:
-            objects[place] = semiring.fact(number, variable)
+            objects[row] = semiring.fact(number, variable)
         elif kind == CHANCE and semiring.from_probability is not None:
-            objects[place] = semiring.from_probability(number)
+            objects[row] = semiring.from_probability(number)
         elif kind == CHANCE or 0.0 < number < 1.0:
-            objects[place] = 1 if number > 0 else semiring.zero
+            objects[row] = 1 if number > 0 else semiring.zero
         else:
-            objects[place] = int(number)
+            objects[row] = int(number)
     return objects

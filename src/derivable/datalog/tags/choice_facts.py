@@ -1,6 +1,6 @@
 """Random facts whose probabilities follow from those of derived tuples: what `softmax` and `top` make in a layer.
 
-A run knows the probabilities when it comes to such an aggregate. A layer is given them with each call, so it computes
+A run knows the probabilities when it comes to such an aggregate. A layer gets them with each call, so it computes
 the tuples' probabilities first, then those of the new facts, then what depends on them.
 """
 
@@ -17,11 +17,11 @@ class Derived:
     """The facts of one aggregate, for groups of rows.
 
     kind       "normalize": p / sum of p; "softmax": exp p / sum of exp p; "top": 1 for the k largest p, else 0;
-               "rank", "rank_up": for each row and place 1 if p is the largest, the second, ... (the smallest, ...).
+               "rank", "rank_up": for each row and rank 1 if p is the largest, the second, ... (the smallest, ...).
                Of equal rows the first one comes first
     offsets    [group + 1] the rows of each group
     nodes      [row] nodes of the derivation graph, whose probabilities p are
-    variables  [fact] the new random facts, one a row; for ranks, group by group, one a row and place
+    variables  [fact] the new random facts, one a row; for ranks, group by group, one a row and rank
     """
 
     kind: Literal["normalize", "softmax", "top", "rank", "rank_up"]
@@ -42,10 +42,10 @@ class Derived:
                 parts.append(np.divide(p, total, out=np.zeros_like(p), where=total > 0))
                 continue
             order = np.argsort(p if self.kind == "rank_up" else -p, axis=-1, kind="stable")
-            place = np.argsort(order, axis=-1, kind="stable")
+            rank = np.argsort(order, axis=-1, kind="stable")
             if self.kind == "top":
-                parts.append((place < self.k).astype(p.dtype))
+                parts.append((rank < self.k).astype(p.dtype))
             else:
-                is_there = place[..., None] == np.arange(stop - start)
+                is_there = rank[..., None] == np.arange(stop - start)
                 parts.append(is_there.reshape(*p.shape[:-1], -1).astype(p.dtype))
         return np.concatenate(parts, axis=-1)

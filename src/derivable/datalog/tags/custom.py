@@ -28,14 +28,14 @@ def _lacks(instance: Any, name: str) -> DomainError:
 
 
 class Provenance:
-    """A provenance of one's own, as Scallop's users write it: `provenance=Mine()` in a run or a layer.
+    """A user-defined provenance, as Scallop's users write it: `provenance=Mine()` in a run or a layer.
 
     `zero`, `one`, `add` and `mult` are needed. A class need not derive from this one; a method that it lacks is the one
     here. Tags may be any objects, torch scalars with gradients among them. A semiring whose plus and times are formulas
     is rather a `Semiring`, which is compiled.
 
     columns  whether the methods take columns of tags, arrays or tensors [row], and return such: one call for all rows
-             in place of one for each. `one` and `zero` return a scalar
+             instead of one for each. `one` and `zero` return a scalar
 
     A class may define `aggregate_count`, `aggregate_exists` and `aggregate_unique` as well. They take the list of the
     pairs (tag, tuple) of a group, and return such a list: of (tag, count), of (tag, whether there is one), or of some
@@ -79,7 +79,7 @@ class Provenance:
         return np.zeros(len(tag), bool) if _has_columns(self) else False
 
     def tagging_fn(self, tag: Any) -> Any:
-        """The tag of a fact that is given with this one: the same. Facts without a tag have `one`."""
+        """The tag of a fact that is passed with this one: the same. Facts without a tag have `one`."""
         return tag
 
     def recover_fn(self, tag: Any) -> Any:
@@ -126,16 +126,16 @@ def _has_columns(instance: Any) -> bool:
     return bool(getattr(instance, "columns", False))
 
 
-def has_methods(given: Any) -> bool:
+def has_methods(candidate: Any) -> bool:
     """Whether an object, or a class, has the methods of a provenance."""
-    return all(callable(getattr(given, name, None)) for name in NEEDED)
+    return all(callable(getattr(candidate, name, None)) for name in NEEDED)
 
 
-def check_methods(given: Any) -> None:
+def check_methods(candidate: Any) -> None:
     """Raise DomainError for a class that leaves out a method that it needs."""
     for name in NEEDED:
-        if getattr(type(given), name, None) is getattr(Provenance, name):
-            raise _lacks(given, name)
+        if getattr(type(candidate), name, None) is getattr(Provenance, name):
+            raise _lacks(candidate, name)
 
 
 class _Objects:
@@ -154,7 +154,7 @@ class _Objects:
         values = self.values
         return [function(*[values[i] for i in row]) for row in zip(*[column.tolist() for column in columns])]
 
-    def given(self, function: Callable, tags: list[Any]) -> list[Any]:
+    def mapped(self, function: Callable, tags: list[Any]) -> list[Any]:
         return [function(tag) for tag in tags]
 
     def add(self, results: list[Any], count: int) -> np.ndarray:
@@ -184,7 +184,7 @@ class _Arrays:
     def called(self, function: Callable, *columns: np.ndarray) -> Any:
         return function(*map(self._taken, columns))
 
-    def given(self, function: Callable, tags: list[Any]) -> Any:
+    def mapped(self, function: Callable, tags: list[Any]) -> Any:
         return function(sys.modules["torch"].stack(tags) if tags and _is_tensor(tags[0]) else np.array(tags))
 
     def _taken(self, numbers: np.ndarray) -> Any:
@@ -209,9 +209,9 @@ class _Arrays:
         return _Objects(None).shown(list(results), count)
 
 
-def _is_tensor(given: Any) -> bool:
+def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(given, torch.Tensor)
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 class CustomTags(ColumnTags):
@@ -221,7 +221,7 @@ class CustomTags(ColumnTags):
 
     def __init__(self, instance: Any, facts: RandomFacts):
         super().__init__(np.int64, _GONE, _ONE)
-        self.own, self.facts = instance, facts
+        self.instance, self.facts = instance, facts
         self.tags: _Objects | _Arrays = (_Arrays if _has_columns(instance) else _Objects)(self.method("one")())
         self.of_facts: dict[int, int] = {}
 
@@ -232,7 +232,7 @@ class CustomTags(ColumnTags):
 
     def method(self, name: str) -> Callable:
         """A method of the class, or the one that it has for want of it; its errors say whose they are."""
-        function = getattr(self.own, name, None) or partial(getattr(Provenance, name), self.own)
+        function = getattr(self.instance, name, None) or partial(getattr(Provenance, name), self.instance)
 
         def called(*arguments: Any) -> Any:
             try:
@@ -241,7 +241,7 @@ class CustomTags(ColumnTags):
                 raise
             except Exception as error:
                 shown = ", ".join(map(repr, arguments))
-                what = f"`{name}` of the provenance {type(self.own).__name__}"
+                what = f"`{name}` of the provenance {type(self.instance).__name__}"
                 raise DomainError(f"{what} fails on ({shown[:200]}) with {type(error).__name__}: {error}") from error
 
         return called
@@ -290,8 +290,8 @@ class CustomTags(ColumnTags):
         new = [v for v in dict.fromkeys(variables.tolist()) if v not in self.of_facts]
         if new:
             tags = [objects.get(v, numbers[v]) for v in new]
-            if getattr(self.own, "fact", None) is None:
-                made = self.tags.given(self.method("tagging_fn"), tags)
+            if getattr(self.instance, "fact", None) is None:
+                made = self.tags.mapped(self.method("tagging_fn"), tags)
             else:
                 fact = self.method("fact")
                 made = [fact(tag, variable) for tag, variable in zip(tags, new)]
@@ -309,9 +309,9 @@ class CustomTags(ColumnTags):
         return np.array([float(x) for x in self.tags.called(self.method("weight"), tags)], np.float64)
 
     def aggregate(self, operator: str) -> Callable[[Sequence[tuple[int, Any]]], list[tuple[int, Any]]] | None:
-        """What the class does with the rows of a group, pairs (number of a tag, tuple), in place of an aggregate."""
+        """What the class does with the rows of a group, pairs (number of a tag, tuple), instead of an aggregate."""
         name = f"aggregate_{operator}"
-        if getattr(self.own, name, None) is None:
+        if getattr(self.instance, name, None) is None:
             return None
 
         def called(rows: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:

@@ -43,7 +43,7 @@ class GroundGraph:
         self.made_true: list[np.ndarray] = []
 
     def fork(self) -> GroundGraph:
-        """The same graph, which grows on its own."""
+        """The same graph, which grows separately."""
         made = GroundGraph(self.semiring)
         made.size, made.literal_nodes = self.size, self.literal_nodes.copy()
         made.kinds, made.literals, made.edges = [*self.kinds], [*self.literals], [*self.edges]
@@ -104,7 +104,7 @@ class GroundGraph:
     ) -> np.ndarray:
         """Nodes [segment] of the AND or OR of the nodes that belong to each segment 0..count-1, simplified.
 
-        known  the nodes that were made with it before, which are found again
+        known  the nodes that were made with it before, which are used again
         """
         neutral, absorbing = (TRUE, FALSE) if kind == AND else (FALSE, TRUE)
         laws = self.semiring

@@ -36,8 +36,8 @@ class ShownProofTags(TopProofTags):
         proofs = [frozenset(map(_facts_of, self.store.proofs_of(tag))) for tag in tags.tolist()]
         return _objects(list(zip(super().show(tags).tolist(), proofs)))
 
-    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        return super().kept(tags, np.array([probability for probability, _ in shown], np.float64))
+    def is_shown(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+        return super().is_shown(tags, np.array([probability for probability, _ in shown], np.float64))
 
     def weights(self, tags: np.ndarray) -> np.ndarray:
         return super().show(tags)
@@ -52,7 +52,7 @@ class AllProofTags(TableTags):
         known = {t: frozenset(map(_facts_of, self.table.sets[t])) for t in set(tags.tolist())}
         return _objects([known[t] for t in tags.tolist()])
 
-    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    def is_shown(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return ~self.is_zero(tags)
 
     def weights(self, tags: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ def _facts_of(proof: Proof) -> frozenset[int]:
 class _SampledProofs(ProofTable):
     """k proofs that are drawn one after the other by their probabilities, without replacement.
 
-    Each proof has a random number for the whole run, and the k are kept for which an exponential variable of the rate
+    Each proof has a random number for the whole run, and the k stay for which an exponential variable of the rate
     of their probability is least. So the sum of proof sets is commutative, associative and idempotent, and a recursion
     has a fixpoint. A proof that contains another one is one more, as it may be drawn before that.
 
@@ -151,7 +151,7 @@ class ClauseTags(ProofTags):
         values = super().show(np.where(tags < 0, ~tags, tags))
         return np.where(tags < 0, 1.0 - values, values)
 
-    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    def is_shown(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         is_kept, rows = shown != 0.0, np.flatnonzero(tags >= 0)
-        is_kept[rows] = super().kept(tags[rows], shown[rows])
+        is_kept[rows] = super().is_shown(tags[rows], shown[rows])
         return is_kept

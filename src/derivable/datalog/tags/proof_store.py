@@ -43,7 +43,7 @@ class Literals:
     of       [variable] the literal that uses a random fact, -1 for one without a number yet
     owner    [variable] its choice, -1 for none, as far as there are `num_groups` of them
     variable [fact] the random fact
-    samples  [variable] its sample, -1 for one of all samples: the literals of each sample have blocks of their own
+    samples  [variable] its sample, -1 for one of all samples: the literals of each sample have separate blocks
     blocks   [sample, number] these, as far as there are any, -1 else; `taken` [sample] is the number of its literals.
              The last row is that of all samples. Blocks are in the order in which their literals come, for each sample
     width    words of a block; 0 where there are no samples, and one block for all
@@ -111,20 +111,20 @@ class Literals:
             self.taken = -(-self.taken // size) * size
         order = np.argsort(sample, kind="stable")
         counts = np.bincount(sample, minlength=len(self.taken))
-        place = np.empty(len(variables), np.int64)
-        place[order] = within(counts)
-        place += self.taken[sample]
+        position = np.empty(len(variables), np.int64)
+        position[order] = within(counts)
+        position += self.taken[sample]
         self.taken += counts
         most = -(-int(self.taken.max()) // size)
         if most > self.blocks.shape[1]:
             self.blocks = np.pad(self.blocks, [(0, 0), (0, most - self.blocks.shape[1])], constant_values=-1)
-        wanted = np.unique(sample + len(self.taken) * (place // size))
+        wanted = np.unique(sample + len(self.taken) * (position // size))
         number, owner = np.divmod(wanted, len(self.taken))
         fresh = self.blocks[owner, number] < 0
         first = -(-self.number // size)
         self.blocks[owner[fresh], number[fresh]] = np.arange(first, first + int(fresh.sum()))
         self._make_room(size * (first + int(fresh.sum())) - self.number)
-        return size * self.blocks[sample, place // size] + place % size
+        return size * self.blocks[sample, position // size] + position % size
 
     def _tie(self, facts: np.ndarray, literals: np.ndarray) -> None:
         literals = literals[self.choice[facts] >= 0]
@@ -259,7 +259,7 @@ class ProofStore:
         """The same of the random facts [fact] of several columns, one after the other, without those below zero."""
         variables = np.concatenate(parts)
         variables = variables[variables >= 0]
-        # The literals of each sample are in blocks of their own, behind one another.
+        # The literals of each sample are in separate blocks, behind one another.
         if not self.literals.width and (variables[1:] > variables[:-1]).all():
             return self.singles(variables)
         return np.concatenate([self.singles(part[part >= 0]) for part in parts])
@@ -306,9 +306,9 @@ class ProofStore:
             self.blocks[:count, 0], self.blocks[:count, 1 : 1 + old], self.blocks[:count, 1 + old :] = 0, words, 0
         else:
             words = np.pad(words, [(0, 0), (0, -old % width)]).reshape(count, -1, width)
-            block, place = np.nonzero(words.any(axis=2))
+            block, column = np.nonzero(words.any(axis=2))
             self.blocks = empty((next_length(len(block), FEW), 1 + width), np.uint64)
-            self.blocks[: len(block), 0], self.blocks[: len(block), 1:] = place, words[block, place]
+            self.blocks[: len(block), 0], self.blocks[: len(block), 1:] = column, words[block, column]
             before = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=count))])
             rows = int(self.used[1]) + 1
             self.heads[:rows, 0] = before[self.heads[:rows, 0]]
@@ -458,7 +458,7 @@ class ProofStore:
 
     def deny(self, variables: np.ndarray) -> None:
         """Have literals that deny these random facts, in the order of those that use them: which of equally probable
-        proofs are kept is then no matter of which sets are negated first."""
+        proofs stay is then no matter of which sets are negated first."""
         if not len(variables):
             return
         known = self.literals.of
@@ -480,7 +480,7 @@ class ProofStore:
         return result[where.reshape(-1)]
 
     def _denied(self, proofs: np.ndarray, k: int | None) -> np.ndarray:
-        """For each proof, given by its row, the set of the k best proofs that deny one of its literals, or of all."""
+        """For each proof, as its row, the set of the k best proofs that deny one of its literals, or of all."""
         of, literals = self.literals, self._literals_of(proofs)
         number, denied = literals[0], of.opposite[literals[1]]
         facts = of.fact[denied]

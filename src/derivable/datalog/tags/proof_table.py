@@ -117,7 +117,7 @@ class ProofTable:
         return tuple(sorted(literals))
 
     def rank(self, proof: Proof) -> float:
-        """By what proofs are ordered; the least is kept first."""
+        """By what proofs are ordered; the least comes first."""
         return -self.chance(proof)
 
     def best(self, proofs: set[Proof]) -> int:
@@ -181,7 +181,7 @@ class ProofTable:
         """The exact probability that one of the proofs holds, by branching on a fact or a choice.
 
         p      the probabilities of facts, numbers of any kind, such as tensors without dimensions
-        known  what was found with them
+        known  the probabilities computed with them
         """
         # Sets of thousands of facts are branched on one by one, deeper than Python's stack.
         pending: list[tuple[frozenset[Proof], list[tuple[Any, frozenset[Proof]]] | None]] = [(proofs, None)]
@@ -218,7 +218,7 @@ class ProofTable:
         return branches
 
     def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
-        """Those of sets [row], with the probabilities of facts, which are those of the run if none are given."""
+        """Those of sets [row], with the probabilities of facts, which are those of the run by default."""
         self.refresh()
         known = self.chances if p is None else {}
         p = self.facts.probabilities if p is None else p
@@ -279,7 +279,7 @@ class TableTags(ColumnTags):
     def show(self, tags: np.ndarray) -> np.ndarray:
         return np.array(self.probabilities(tags), np.float64)
 
-    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    def is_shown(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return possible(self.table, self.table.sets.__getitem__, tags, shown)
 
 

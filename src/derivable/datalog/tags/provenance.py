@@ -1,6 +1,6 @@
-"""Which provenances there are: every semiring, and some with code of their own.
+"""Which provenances there are: every semiring, and some with special code.
 
-A provenance says what the tags of tuples are: a semiring, built in, registered or a record of one's own. `topkproofs`
+A provenance says what the tags of tuples are: a semiring, built in, registered or a user-defined record. `topkproofs`
 and its kin keep sets of proofs, whose operations depend on the probabilities of the run; `exact` keeps every ground
 derivation and compiles them to a circuit. A provenance of Scallop that is differentiable is the same one, as layers
 differentiate all of them.
@@ -30,14 +30,14 @@ from derivable.datalog.tags.tags import ColumnTags, IntegerTags, SemiringTags
 class Inference:
     """A provenance that is no semiring on scalars.
 
-    tags  (random facts, k) -> its tag columns; None for exact, whose tags are nodes of the ground derivation graph
-    own   the object of a class of one's own, whose methods say what tags are
+    tags      (random facts, k) -> its tag columns; None for exact, whose tags are nodes of the ground derivation graph
+    instance  the object of a user-defined class, whose methods say what tags are
     """
 
     name: str
     description: str
     tags: Callable[[RandomFacts, int], ColumnTags] | None = None
-    own: Any = None
+    instance: Any = None
 
 
 def _kept(module: str, name: str, facts: RandomFacts, k: int) -> ColumnTags:
@@ -65,7 +65,9 @@ _OTHERS = (
         partial(_kept, "proof_sets", "ClauseTags"),
     ),
     Inference(
-        "realtropicalproofs", "the length of the shortest derivation, and the facts that it uses", own=ShortestProof()
+        "realtropicalproofs",
+        "the length of the shortest derivation, and the facts that it uses",
+        instance=ShortestProof(),
     ),
 )
 _SHORT = {
@@ -120,25 +122,28 @@ def scallop_name(name: str) -> tuple[str, int | None]:
     return (plain, k) if plain in PROVENANCES else (name, None)
 
 
-def proofs_kept(given: Any, record: Semiring | Inference | None, k: int | None) -> int:
+def proofs_kept(written: Any, record: Semiring | Inference | None, k: int | None) -> int:
     """How many proofs a run keeps: what the name of the provenance says, else k, else 3.
 
-    given   the provenance as the user gave it, None for the default one; `record` is that of it
+    written  the provenance as the user named it, None for the default one; `record` is that of it
 
     Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no num of proofs.
     """
     if k is not None and (not is_integer(k) or k < 1):
         raise DomainError(f"k is {k!r}; topkproofs keeps at least one proof", hint="k=3, for instance")
-    num = scallop_name(given)[1] if isinstance(given, str) else None
+    num = scallop_name(written)[1] if isinstance(written, str) else None
     if num is not None:
         if k not in (None, num) or num < 1:
             raise DomainError(
-                f"the provenance {given!r} keeps {num} proof{'s' * (num != 1)}{'' if k is None else f', and k is {k}'}",
+                f"the provenance {written!r} keeps {num} proof{'s' * (num != 1)}"
+                f"{'' if k is None else f', and k is {k}'}",
                 hint='leave k out, or provenance="topkproofs" with k',
             )
         return num
     if k is not None and (record is None or record.name not in _WITH_K):
-        name = "the default provenance" if record is None else repr(given if isinstance(given, str) else record.name)
+        name = (
+            "the default provenance" if record is None else repr(written if isinstance(written, str) else record.name)
+        )
         warn(
             f"k = {k} has no effect under {name}",
             hint=f"k is the num of proofs that are kept, of {', '.join(_WITH_K)}",
@@ -146,23 +151,23 @@ def proofs_kept(given: Any, record: Semiring | Inference | None, k: int | None) 
     return 3 if k is None else k
 
 
-def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Inference:
-    """The provenance of that name, a semiring, checked for its form, or that of a class of one's own.
+def provenance_of(named: str | Semiring | Provenance | Any) -> Semiring | Inference:
+    """The provenance of that name, a semiring, checked for its form, or that of a user-defined class.
 
     Raises DomainError, with the nearest name, for an unknown one, and for a semiring whose times does not commute.
     """
-    if isinstance(given, Semiring):
-        provenance: Semiring | Inference = semirings.get(given)
-    elif isinstance(given, str):
-        provenance = PROVENANCES[scallop_name(given)[0]]
-    elif has_methods(given) and not isinstance(given, type):
-        check_methods(given)
-        provenance = Inference(type(given).__name__, "a class of one's own", own=given)
+    if isinstance(named, Semiring):
+        provenance: Semiring | Inference = semirings.get(named)
+    elif isinstance(named, str):
+        provenance = PROVENANCES[scallop_name(named)[0]]
+    elif has_methods(named) and not isinstance(named, type):
+        check_methods(named)
+        provenance = Inference(type(named).__name__, "a class of one's own", instance=named)
     else:
         raise DomainError(
-            f"a provenance is a name, a Semiring or an object with {', '.join(NEEDED)}, not {type(given).__name__}",
-            hint=f"make an object of the class: {getattr(given, '__name__', 'Class')}()"
-            if has_methods(given)
+            f"a provenance is a name, a Semiring or an object with {', '.join(NEEDED)}, not {type(named).__name__}",
+            hint=f"make an object of the class: {getattr(named, '__name__', 'Class')}()"
+            if has_methods(named)
             else f"known are {', '.join(PROVENANCES.known())}",
         )
     if isinstance(provenance, Semiring) and not provenance.commutative:
@@ -176,7 +181,7 @@ def provenance_of(given: str | Semiring | Provenance | Any) -> Semiring | Infere
 def carrier_of(provenance: Semiring | Inference, name: str | None = None) -> Carrier:
     """Which numbers it takes as tags; `name` is what the user calls it."""
     semiring = provenance if isinstance(provenance, Semiring) else None
-    instance = provenance.own if isinstance(provenance, Inference) else None
+    instance = provenance.instance if isinstance(provenance, Inference) else None
     return Carrier(name or provenance.name, semiring, provenance is PROOFS, instance is not None)
 
 
@@ -184,8 +189,8 @@ def tags_of(provenance: Semiring | Inference, facts: RandomFacts, k: int = 3) ->
     """The tag columns of a provenance other than exact, for a run on these random facts."""
     if isinstance(provenance, Semiring):
         return IntegerTags(provenance, facts) if provenance.is_exact else SemiringTags(provenance, facts)
-    if provenance.own is not None:
-        return CustomTags(provenance.own, facts)
+    if provenance.instance is not None:
+        return CustomTags(provenance.instance, facts)
     assert provenance.tags is not None
     return provenance.tags(facts, k)
 

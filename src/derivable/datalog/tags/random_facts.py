@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from derivable.datalog.values.values import ValueType
 
 Kind = Literal["chance", "tag", "value"]
-# How a kind is kept.
+# The numbers of kinds.
 CHANCE, TAG, VALUE = range(3)
 KINDS: dict[Kind, int] = {"chance": CHANCE, "tag": TAG, "value": VALUE}
 # (subject of a sentence, fields of an error that say where it is) of the fact of that number, from 0.
@@ -51,7 +51,7 @@ class RandomFacts:
 
     probabilities  the number of each variable; what it means is said by its kind:
     kinds          [variable] "chance", a probability that an aggregate or a soft comparison has computed; "tag", the
-                   number that a user has written before `::` or given with a tuple; "value", an element of the
+                   number that a user has written before `::` or passed with a tuple; "value", an element of the
                    semiring that the program runs in, as a sparse tensor has them
     groups         arrays of variables of which exactly one is true; the others are independent
     seed           of samples that aggregates draw
@@ -178,10 +178,10 @@ class RandomFacts:
         """Have the probabilities of a choice add up to one where rounding has made more of them."""
         if self.carrier is None or not self.carrier.has_probabilities or self.carrier.semiring is not None:
             return
-        given = [self.probabilities[variable] for variable in group]
-        total = sum(given)
+        probabilities = [self.probabilities[variable] for variable in group]
+        total = sum(probabilities)
         if total > 1.0 + 1e-9:
-            for variable, probability in zip(group.tolist(), given):
+            for variable, probability in zip(group.tolist(), probabilities):
                 self.probabilities[variable] = probability / total
 
     def kinds_of(self, variables: np.ndarray | slice) -> np.ndarray:

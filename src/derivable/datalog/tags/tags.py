@@ -123,12 +123,12 @@ class ColumnTags(ScalarColumns, ABC):
         """Raises UnsupportedError where the provenance does not say it."""
         return np.asarray(self.show(tags), dtype=np.float64)
 
-    def kept(self, tags: Any, shown: np.ndarray) -> np.ndarray:
+    def is_shown(self, tags: Any, shown: np.ndarray) -> np.ndarray:
         """[row] whether users see the tuple, whose tag shows as that."""
         return ~self.is_zero(tags)
 
     def copy(self, facts: RandomFacts) -> ColumnTags:
-        """The same tags, for random facts that are a copy of theirs and get more of their own."""
+        """The same tags, for random facts that are a copy of theirs and get more facts."""
         return self
 
     def anew(self, facts: RandomFacts) -> ColumnTags:
@@ -327,7 +327,7 @@ class IntegerTags(ColumnTags):
 class GraphTags(ScalarColumns):
     """Nodes of the ground derivation graph. While a query runs, tags are the list of factor columns.
 
-    weigh    nodes [row] -> how much each counts; None where probabilities are given only later, as in a layer
+    weigh    nodes [row] -> how much each counts; None where probabilities are known only later, as in a layer
     derived  random facts whose probabilities will follow from those of nodes, in order; None where there can be none
     """
 

@@ -29,7 +29,7 @@ class ProofTags(ColumnTags):
     def __init__(self, facts: RandomFacts, k: int = 3):
         super().__init__(np.int64, ZERO, ONE)
         self.store = ProofStore(facts, k)
-        # By branching on facts; it has no sets of its own.
+        # By branching on facts; it has no other sets.
         self.table = ProofTable(facts, k)
 
     def watch(self, deadline: Deadline) -> None:
@@ -67,7 +67,7 @@ class ProofTags(ColumnTags):
         known: dict[Any, Any] = self.table.chances if p is None else {}
         p = self.table.facts.probabilities if p is None else p
         proofs = {tag: frozenset(self.store.proofs_of(tag)) for tag in set(tags.tolist())}
-        chances = {tag: self.table.probability(given, p, known) for tag, given in proofs.items()}
+        chances = {tag: self.table.probability(sets, p, known) for tag, sets in proofs.items()}
         return [chances[tag] for tag in tags.tolist()]
 
     def literals_of(self, tags: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ class ProofTags(ColumnTags):
         chances[left] = self.probabilities(tags[left])
         return chances
 
-    def kept(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    def is_shown(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
         return possible(self.table, self.store.proofs_of, tags, shown)
 
 
@@ -143,7 +143,8 @@ class ProofFold:
 
     def __init__(self, table: Table, algebra: TopProofTags, is_recursive: bool):
         self.table, self.store, self.news_of = table, algebra.store, algebra.news
-        # Who reads the stable rows of a relation combines them with news of another, so that its own are to be whole.
+        # Who reads the stable rows of a relation combines them with news of another, so that those of this one are to
+        # be whole.
         self.news = empty(0, np.int64) if is_recursive and self.store.k > 1 and table.stamps is None else None
         self.last = empty(0, np.int64)
 
