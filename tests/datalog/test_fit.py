@@ -229,6 +229,52 @@ def test_problog_learns_the_same(name):
     assert list(read.fit(interpretations, tolerance=1e-13, steps=20_000).values()) == pytest.approx(expected, abs=2e-4)
 
 
+def learned_by_enumeration(start, fixed, interpretations):
+    """EM over the values of one choice; what the heads leave is a value that nothing holds of."""
+    chances = {**start, None: 1.0 - sum(start.values())}
+    free = [value for value in chances if value not in fixed]
+    for _ in range(5000):
+        counts = dict.fromkeys(chances, 0.0)
+        for seen in interpretations:
+            fits = {
+                value: chance
+                for value, chance in chances.items()
+                if all(truth == (value in ("red", "green") if atom == "warm" else value == atom)
+                       for atom, truth in seen.items())
+            }  # fmt: skip
+            for value, chance in fits.items():
+                counts[value] += chance / sum(fits.values())
+        share = sum(chances[value] for value in free) / sum(counts[value] for value in free)
+        chances |= {value: counts[value] * share for value in free}
+    return [chances[value] for value in start if value not in fixed]
+
+
+HUES = [{"warm": True}, {"red": True}, {"green": True}, {"green": True}, {"warm": False}, {"red": False}]
+EXCLUSIVE = [{"red": True, "green": False}] * 2 + [{"red": False, "green": True}, {"red": False, "green": False}]
+
+
+@pytest.mark.parametrize(
+    ("start", "fixed", "interpretations"),
+    [
+        ({"red": 0.3, "green": 0.3, "blue": 0.4}, (), HUES),
+        ({"red": 0.3, "green": 0.3}, (), HUES),
+        ({"red": 0.3, "green": 0.3}, (), EXCLUSIVE),
+        ({"red": 0.3, "green": 0.3, "blue": 0.4}, ("blue",), HUES),
+        ({"red": 0.3, "green": 0.2, "blue": 0.4}, ("blue",), HUES),
+    ],
+    ids=["whole", "what is left", "what is left is seen", "one is fixed", "one is fixed, and what is left"],
+)
+def test_choices_are_learned_as_by_enumeration(start, fixed, interpretations):
+    """ProbLog's learner agrees on the first alone: with `normalize` its heads take what is to be left, so that
+    interpretations in which none holds are ignored as impossible; without, the likelihood is less."""
+    heads = "; ".join(f"{'' if head in fixed else '?'}{chance}::{head}()" for head, chance in start.items())
+    fit = dv.Program(f"rel {{{heads}}} rel warm() = red() or green()").fit(
+        interpretations, tolerance=1e-14, steps=20_000
+    )
+    expected = learned_by_enumeration(start, fixed, interpretations)
+    assert list(fit.values()) == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 30))])
 def test_random_programs_rise_to_a_stationary_point(seed):
     """The likelihood of a fit is that of runs with its probabilities, and moves along no parameter."""
