@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, ones_of, require_room, timed
+from derivable.circuit.compilation.blocks import eliminated
+from derivable.circuit.compilation.eliminate import Elimination, ones_of, timed
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table
 from derivable.circuit.formulas.dimacs import Cnf
@@ -84,8 +85,12 @@ class ClauseTables:
         num_variables: int,
         deadline: Deadline = NEVER,
         most_nodes: int | None = None,
+        memory_limit: int | None = None,
     ) -> Circuit:
-        """The circuit by elimination in this order; origin "decision". Raises TooLarge."""
+        """The circuit by elimination in this order; origin "decision". Raises TooLarge, OutOfMemory.
+
+        most_nodes  of the circuit, which is made at once then
+        """
         space = Space.of(order.order, self.cardinalities, most_nodes, deadline)
         builder = CircuitBuilder()
         made: list[Table] = []
@@ -106,6 +111,8 @@ class ClauseTables:
         for scope, entries in allowed.items():
             shape = [self.cardinalities[variable] for variable in scope]
             made.append(space.table(scope, np.where(entries, TRUE, FALSE).reshape(shape)))
+        if most_nodes is None:
+            return eliminated(builder, made, space, order, num_variables, memory_limit=memory_limit)
         root = Elimination(builder, made, space, order, deadline, most_nodes).root()
         return builder.build([root], num_variables, origin="decision")
 
@@ -426,6 +433,5 @@ def compile_elimination(cnf: Cnf, deadline: Deadline = NEVER, memory_limit: int 
     """
     tables = ClauseTables.of(cnf, deadline)
     order = tables.order(deadline)
-    require_room(order.cost, order.width, memory_limit)
     with timed(order):
-        return tables.compiled(order, cnf.num_variables, deadline)
+        return tables.compiled(order, cnf.num_variables, deadline, memory_limit=memory_limit)

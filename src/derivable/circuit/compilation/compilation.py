@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 from typing import Literal as OneOf
 
@@ -22,6 +21,7 @@ from derivable.circuit.formulas.formula import Formula, as_clauses, names_of, to
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.elimination_circuit import described
 from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import AND, FALSE, LITERAL, TRUE
 from derivable.core.arguments import integer
@@ -93,9 +93,9 @@ def compile(
         raise DomainError(f"{compiler!r} has no vtree", hint="leave vtree out, or give compiler='sdd'")
     kept = tree if isinstance(tree, Vtree) else None
     if isinstance(source, Formula):
-        return replace(_compile_formula(source, compiler, num_variables, weights, options), vtree=kept)
+        return described(_compile_formula(source, compiler, num_variables, weights, options), vtree=kept)
     cnf = cnf_of(source, num_variables, weights, deadline.remaining, strict)
-    return replace(_compile_cnf(cnf, compiler, options), weights=cnf.weights, vtree=kept)
+    return described(_compile_cnf(cnf, compiler, options), weights=cnf.weights, vtree=kept)
 
 
 def _checked_vtree(vtree: Any) -> str | Vtree:
@@ -192,7 +192,7 @@ def _compile_formula(formula: Formula, compiler: str, num_variables, weights, op
     else:
         extended = definitions(to_nnf(formula), wanted)
         circuit = without_definitions(_compile_cnf(extended, compiler, options), wanted)
-    return replace(circuit, weights=pair, names=names)
+    return described(circuit, weights=pair, names=names)
 
 
 def definitions(graph: AndOrGraph, num_variables: int) -> Cnf:
@@ -232,4 +232,4 @@ def without_definitions(circuit: Circuit, num_variables: int) -> Circuit:
         return circuit
     kind = np.where(np.abs(circuit.literal) > num_variables, TRUE, circuit.kind)
     shorter = circuit_from_arrays(*circuit.with_kinds(kind).arrays, num_variables, origin=circuit.origin)
-    return replace(shorter, compilation=circuit.compilation)
+    return described(shorter, compilation=circuit.compilation)

@@ -190,13 +190,14 @@ def room_of(memory_limit: int | None) -> float:
     return memory_limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2
 
 
-def require_room(cost: float, width: int, memory_limit: int | None) -> None:
-    """Raise OutOfMemory where an order of such a cost does not fit the memory."""
+def require_room(cost: float, width: int, memory_limit: int | None, size: float | None = None) -> None:
+    """Raise OutOfMemory where an order of such a cost does not fit the memory; size: bytes, if they are known."""
     room = room_of(memory_limit)
-    if memory_of(cost) > room:
+    size = memory_of(cost) if size is None else size
+    if size > room:
         raise OutOfMemory(
             f"elimination would make tables of {cost:,.0f} entries (width {width}), which take up to "
-            f"{memory_of(cost) / 2**30:,.1f} GiB, and there are {room / 2**30:,.1f}",
+            f"{size / 2**30:,.1f} GiB, and there are {room / 2**30:,.1f}",
             hint="set the variables that evidence fixes, raise memory_limit, or try compiler='d4' on clauses",
         )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.eliminate import Elimination, ones_of, require_room, timed
+from derivable.circuit.compilation.blocks import eliminated
+from derivable.circuit.compilation.eliminate import ones_of, timed
 from derivable.circuit.compilation.orders import best_order
 from derivable.circuit.compilation.tables import Space
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.elimination_circuit import described
 from derivable.core.and_or import FALSE
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
@@ -61,7 +62,6 @@ def from_factors(
     if memory_limit is not None:
         memory_limit = integer(memory_limit, "memory_limit", 1)
     order = best_order([variables for variables, _ in tables], sizes, deadline)
-    require_room(order.cost, order.width, memory_limit)
     space = Space.of(order.order, sizes, deadline=deadline)
     builder = CircuitBuilder()
     starts = offsets_of(sizes)
@@ -81,11 +81,10 @@ def from_factors(
         node_of = np.where(numbers == 0.0, FALSE, none)
         node_of[(numbers != 0.0) & (numbers != 1.0)] = nodes
         made.append(space.table(variables, node_of[where].reshape(table.shape)))
-    with timed(order):
-        root = Elimination(builder, made, space, order, deadline).root()
-        deadline.remaining()
     pair = np.array(weights, np.float64), np.ones(len(weights))
-    circuit = builder.build([root], len(weights), pair, origin="decision")
+    with timed(order):
+        circuit = eliminated(builder, made, space, order, len(weights), pair, memory_limit=memory_limit)
+        deadline.remaining()
     return circuit if names is None else _named(circuit, names, int(starts[-1]))
 
 
@@ -94,7 +93,7 @@ def _named(circuit: Circuit, names: Sequence[str], num_indicators: int) -> Circu
         raise ShapeError(f"there are {len(names)} names, and {num_indicators} indicators")
     fresh = FreshNames(names)
     more = (fresh(f"w{number}") for number in range(1, circuit.num_variables - num_indicators + 1))
-    return replace(circuit, names=(*names, *more))
+    return described(circuit, names=(*names, *more))
 
 
 def _checked(number: int, variables: Sequence[int], table: Any, sizes: Sequence[int]) -> tuple[list[int], np.ndarray]:

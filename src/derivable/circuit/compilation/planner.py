@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from derivable.circuit.compilation.clause_tables import ClauseTables
@@ -17,11 +17,14 @@ from derivable.circuit.compilation.eliminate import cost_of, memory_of, room_of
 from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.formulas.dimacs import Cnf
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.elimination_circuit import EliminationCircuit, described
 from derivable.core.diagnostics import CompileTimeout
 
 # Entries of tables: some seconds of elimination, whose circuit nothing else makes sooner; and up to which zeros are
 # hoped for, with as many nodes of a circuit at most.
 CHEAP, HOPED, MOST_TRIED = 1 << 24, 1e15, 1 << 20
+# Entries of the tables of a network, which are folded as they are: half a second for each answer.
+MOST_ENTRIES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -37,23 +40,33 @@ class Compilation:
         return "\n".join([f"compiled by {self.compiler}", *rows])
 
 
+def made_of(circuit: Circuit) -> str:
+    """How large a circuit is, as far as it has been made."""
+    if isinstance(circuit, EliminationCircuit) and not circuit.has_nodes:
+        return f"tables of {circuit.program.entries:,} entries"
+    return f"{circuit.num_nodes:,} nodes"
+
+
 def compile_planned(cnf: Cnf, options: dict[str, Any]) -> Circuit:
     """A CNF, without repeats and empty clauses, by the compiler that suits it; `circuit.compilation` says which."""
     deadline, memory_limit = options["deadline"], options["memory_limit"]
     tables = ClauseTables.of(cnf, deadline)
     order = tables.order(deadline)
     cost, began = cost_of(order), time.monotonic()
-    is_cheap = order.cost <= CHEAP and memory_of(order.cost) <= room_of(memory_limit)
+    # Numbers of tables are what networks have, and what is wanted of these is sums.
+    is_network = bool(tables.labels) and order.cost <= MOST_ENTRIES
+    is_cheap = is_network or (order.cost <= CHEAP and memory_of(order.cost) <= room_of(memory_limit))
     became = "too large to try"
     if is_cheap or order.cost <= HOPED:
         try:
-            circuit = tables.compiled(order, cnf.num_variables, deadline, None if is_cheap else MOST_TRIED)
+            most = None if is_cheap else MOST_TRIED
+            circuit = tables.compiled(order, cnf.num_variables, deadline, most, memory_limit)
         except TooLarge as error:
             became = f"tried: {error.message}"
         else:
-            became = f"taken: {circuit.num_nodes:,} nodes in {time.monotonic() - began:.2f} s"
+            became = f"taken: {made_of(circuit)} in {time.monotonic() - began:.2f} s"
             rows = [("elimination", cost, became), *((name, "not known before", "") for name in ("d4", "sdd"))]
-            return replace(circuit, compilation=Compilation("elimination", tuple(rows)))
+            return described(circuit, compilation=Compilation("elimination", tuple(rows)))
     return _by_search(cnf, options, ("elimination", cost, became))
 
 
@@ -70,4 +83,4 @@ def _by_search(cnf: Cnf, options: dict[str, Any], tried: tuple[str, str, str]) -
     became = f"taken: {circuit.num_nodes:,} nodes in {time.monotonic() - began:.2f} s"
     unused = (other, "not known before", "" if has_d4 else "not installed")
     rows = (tried, (name, "not known before", became), unused)
-    return replace(circuit, compilation=Compilation(name, rows))
+    return described(circuit, compilation=Compilation(name, rows))

@@ -9,6 +9,7 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
+from derivable.circuit.fold.block_fold import folds_tables, table_possible, table_values, table_vjp
 from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
 from derivable.circuit.fold.literal_weights import check_no_gradient, in_columns
 from derivable.circuit.fold.plan import plan_of
@@ -40,7 +41,6 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     check_no_gradient(weights, "weights")
     check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
-    plan = plan_of(circuit)
     if ring.name in _BEST and not _mentions_all(circuit):
         warn(
             f"{ring.name!r} of a circuit that is not smooth: a variable counts as 1 in a branch without it",
@@ -51,8 +51,12 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     if not ring.is_scalar:
         from derivable.circuit.fold.pytree_weights import fold_nests
 
-        return fold_nests(plan, ring, weights, negative_weights, None, has_gradient=False)[0]
-    weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
+        return fold_nests(plan_of(circuit), ring, weights, negative_weights, None, has_gradient=False)[0]
+    weights, negatives, batch = rows_of(weights, negative_weights, circuit.num_variables, ring)
+    by_tables = table_values(circuit, ring, weights, negatives)
+    if by_tables is not None:
+        return by_tables.reshape(*batch, 1)
+    plan = plan_of(circuit)
     out = empty((weights.shape[0], plan.num_roots), weights.dtype)
     fold_rows(plan, ring, VALUES, weights, negatives, out)
     return out.reshape(*batch, plan.num_roots)
@@ -85,31 +89,46 @@ def value_and_gradient(
     check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
     check_differentiable(ring)
-    plan = plan_of(circuit)
     weights = in_columns(circuit, weights, "weights")
     negative_weights = in_columns(circuit, negative_weights, "negative_weights")
     if not ring.is_scalar:
         from derivable.circuit.fold.pytree_weights import fold_nests
 
-        return fold_nests(plan, ring, weights, negative_weights, adjoints, has_gradient=True)
-    weights, negatives, batch = rows_of(weights, negative_weights, plan.num_variables, ring)
-    out = empty((weights.shape[0], plan.num_roots), weights.dtype)
+        return fold_nests(plan_of(circuit), ring, weights, negative_weights, adjoints, has_gradient=True)
+    weights, negatives, batch = rows_of(weights, negative_weights, circuit.num_variables, ring)
+    out = empty((weights.shape[0], circuit.num_roots), weights.dtype)
     gradient = empty_like(weights)
     negative_gradient = None if negatives is None else empty_like(weights)
     mode, seeds = VALUES_AND_GRADIENT, None
     if adjoints is not None:
-        seeds, shape = np.asarray(adjoints, out.dtype), (*batch, plan.num_roots)
+        seeds, shape = np.asarray(adjoints, out.dtype), (*batch, circuit.num_roots)
         if seeds.shape != shape:
             seeds = np.broadcast_to(seeds, shape)
         seeds = contiguous(seeds).reshape(out.shape)
         mode = GRADIENT
-    fold_rows(plan, ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
-    shape = (*batch, plan.num_variables)
+    shape = (*batch, circuit.num_variables)
+    by_tables = table_vjp(circuit, ring, weights, negatives, seeds)
+    if by_tables is not None:
+        out, gradient, negative_gradient = by_tables
+    else:
+        fold_rows(plan_of(circuit), ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
     return (
-        out.reshape(*batch, plan.num_roots),
+        out.reshape(*batch, circuit.num_roots),
         gradient.reshape(shape),
         None if negative_gradient is None else negative_gradient.reshape(shape),
     )
+
+
+def literals_possible(circuit: Circuit, can: np.ndarray, cannot: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """[column] whether the root has a model with the positive literal of each of some variables.
+
+    can, cannot  [variable] bool: which literals may be true
+    """
+    if folds_tables(circuit):
+        return table_possible(circuit, can, cannot)[columns]
+    others = np.tile(cannot, (len(columns), 1))
+    others[np.arange(len(columns)), columns] = False
+    return evaluate(circuit, np.tile(can, (len(columns), 1)), others, "boolean")[:, 0]
 
 
 def check_differentiable(ring: Semiring) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra import semirings
+from derivable.circuit.fold.block_fold import block_scaled, block_shares, folds_tables
 from derivable.circuit.fold.fold_rows import VALUES, fold, fold_rows, fold_shares
-from derivable.circuit.fold.literal_weights import in_columns, read_weights, share_weights
+from derivable.circuit.fold.literal_weights import LiteralWeights, in_columns, read_weights, share_weights
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.elimination_circuit import EliminationCircuit
 from derivable.circuit.kernels.residues import fold_residues
 from derivable.circuit.kernels.scaled import to_floats
 from derivable.circuit.queries.properties import require_countable
@@ -156,7 +158,11 @@ def log_weighted_count(circuit: Circuit, weights=None, negative_weights=None) ->
     require_countable(circuit, "log_weighted_count")
     read = read_weights(circuit, weights, negative_weights)
     shares = read.log_shares()
-    (log_value,) = fold(plan_of(circuit), semirings.log, (shares.positive,), (shares.negative,))
+    by_tables = block_shares(circuit, read, shares) if folds_tables(circuit, read.num_items) else None
+    if by_tables is None:
+        (log_value,) = fold(plan_of(circuit), semirings.log, (shares.positive,), (shares.negative,))
+    else:
+        log_value = by_tables[0]
     return read.shaped(log_value + shares.total.sum(axis=1)[:, None], circuit.num_roots)
 
 
@@ -185,13 +191,32 @@ def _count(circuit: Circuit, question: str, weights, negative_weights, **checks)
 
         circuit = smooth_over(circuit, np.flatnonzero(opposite) + 1)
     positive, negative, total = share_weights(read, opposite)
-    mantissa, exponent = fold_shares(plan_of(circuit), positive, negative)
+    by_tables = _by_tables(circuit, read)
+    if by_tables is None:
+        (mantissa, exponent), binary = fold_shares(plan_of(circuit), positive, negative), np.zeros((1, 1), np.int64)
+    else:
+        assert isinstance(circuit, EliminationCircuit)
+        mantissa, binary = by_tables
+        exponent, others = np.zeros(1, np.int64), np.setdiff1d(np.arange(circuit.num_variables), circuit.mentioned)
+        total = total[0][:, others], total[1][:, others]
     # Mantissas of totals are from 1/2 to 1 in magnitude: the product of 512 of them is a normal number.
     factor, power = np.ones(len(mantissa)), total[1].sum(axis=1, dtype=np.int64)
     for start in range(0, total[0].shape[1], 512):
         factor, more = np.frexp(factor * total[0][:, start : start + 512].prod(axis=1))
         power += more
-    return read, to_floats(mantissa * factor[:, None], exponent, power[:, None])
+    return read, to_floats(mantissa * factor[:, None], exponent, power[:, None] + binary)
+
+
+def _by_tables(circuit: Circuit, read: LiteralWeights) -> tuple[np.ndarray, np.ndarray] | None:
+    """(m, e): the roots are m * 2**e under weights as they are, all at least 0; None where no tables say that."""
+    if not isinstance(circuit, EliminationCircuit) or not circuit.mentions_all:
+        return None
+    if min(read.positive.min(initial=0.0), read.negative.min(initial=0.0)) < 0 or not folds_tables(
+        circuit, read.num_items
+    ):
+        return None
+    with np.errstate(divide="ignore"):
+        return block_scaled(circuit, np.log(read.positive), np.log(read.negative))
 
 
 def _holds_fraction(weights) -> bool:

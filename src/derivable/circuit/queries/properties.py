@@ -10,6 +10,7 @@ from derivable.circuit.compilation.categorical import CategoricalVariables
 from derivable.circuit.fold.fold_rows import fold_shares
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.elimination_circuit import EliminationCircuit
 from derivable.circuit.kernels import exclusion
 from derivable.circuit.kernels.and_or import reachable
 from derivable.circuit.kernels.choice import analyse
@@ -229,6 +230,9 @@ def _try_random_models(circuit: Circuit, unresolved: np.ndarray, budget: int, se
 
 def require_decomposable(circuit: Circuit, question: str) -> None:
     """Raise UnsupportedError, naming the node, if an and-node has children that share a variable."""
+    if isinstance(circuit, EliminationCircuit) and not circuit.has_nodes:
+        # Elimination joins tables that mention different variables.
+        return
     node = circuit.first_offences[0]
     if node >= 0:
         raise UnsupportedError(

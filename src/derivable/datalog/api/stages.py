@@ -69,6 +69,7 @@ def stage_text(plan: Plan, stage: str, narrow: bool, provenance: str | Semiring 
 
 def compilation_text(plan: Plan, facts: Mapping[str, Any]) -> str:
     """How an exact run over the facts, as `inputs.taken` hands them on, is compiled."""
+    from derivable.circuit.compilation.planner import made_of
     from derivable.datalog.exact import exact
     from derivable.datalog.exact.networks import network_run
     from derivable.datalog.run.limits import Watch, checked_limits, watched
@@ -84,9 +85,8 @@ def compilation_text(plan: Plan, facts: Mapping[str, Any]) -> str:
             circuit = compiled.circuit
             assert circuit.compilation is not None
             rows = sum(table.size for table in tables.values())
-            sizes = (
-                f"{rows:,} rows of outputs, {len(items):,} items of evidence: a circuit of {circuit.num_nodes:,} nodes"
-            )
+            counts = f"{rows:,} rows of outputs, {len(items):,} items of evidence"
+            sizes = f"{counts}: a circuit of {made_of(circuit)}"
             return f"{sizes}\n{circuit.compilation.text()}"
         grounding = evaluation.ground(watch)
         tables = [evaluation.tables[name] for name in plan.rules.outputs]

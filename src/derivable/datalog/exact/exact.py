@@ -12,6 +12,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.semirings import boolean
+from derivable.circuit.fold.evaluate import literals_possible
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, LITERAL
@@ -475,9 +476,7 @@ def posteriors_of(
     possible = posteriors > 0.0
     unseen = np.flatnonzero(~possible)
     if len(unseen) and log_root > -np.inf:
-        can, cannot = np.tile(weights > 0, (len(unseen), 1)), np.tile(negative > 0, (len(unseen), 1))
-        cannot[np.arange(len(unseen)), first + unseen] = False
-        possible[unseen] = np.asarray(circuit.evaluate(can, cannot, "boolean"))[:, 0]
+        possible[unseen] = literals_possible(circuit, weights > 0, negative > 0, first + unseen)
     return np.minimum(posteriors, 1.0), possible, float(log_root)
 
 

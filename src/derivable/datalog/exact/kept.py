@@ -8,6 +8,7 @@ A layer (`dv.nn.Logic`) does the same from the start, because its inputs are dec
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.circuit.graph.elimination_circuit import EliminationCircuit
 from derivable.datalog.exact.evidence import Conditioned
 from derivable.datalog.exact.exact import Compiled
 from derivable.datalog.exact.networks import NetworkCircuit
@@ -28,7 +30,7 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
 # Facts of a run up to which it is kept; nodes of circuits or rows of outputs, and runs, that a program keeps.
-MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 17, 1 << 22, 16
+MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 22, 1 << 22, 16
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """Nodes of its circuit, or rows of its outputs."""
-        return max(sum(table.size for table in self.outputs.values()), self.compiled.circuit.num_nodes)
+        """What its circuit has, nodes or entries of tables, or rows of its outputs."""
+        circuit = self.compiled.circuit
+        size = circuit.program.num_values if isinstance(circuit, EliminationCircuit) else circuit.num_nodes
+        return max(sum(table.size for table in self.outputs.values()), size)
 
     def under(self, items: tuple[Evidence, ...]) -> Kept:
         """The same under other observations of the same tuples, of a network of any tuples of its outputs."""
@@ -81,19 +85,24 @@ def pattern_of(
     count = sum(len(variables) for columns in facts.relations.values() for variables in columns.variables)
     types = [t for name in facts.relations if name in ram.relations for t in ram.relations[name].types]
     has_terms = any(t.family == "entity" for t in types)
-    if count > MOST_FACTS or symbols.things or symbols.arena is not None or has_terms:
+    if count > MOST_FACTS or symbols.things or has_terms:
         return None
-    pattern: list[Any] = [
-        observed(evidence),
-        len(random.probabilities),
-        *symbols.texts,
-        *(group.tobytes() for group in random.groups),
-    ]
+    texts = symbols.texts if symbols.arena is None else []
+    arrays = [] if symbols.arena is None else [*symbols.arena.arrays]
+    sizes = np.fromiter(map(len, random.groups), np.int64, len(random.groups))
+    arrays += sizes, np.concatenate([*random.groups, np.empty(0, np.int64)])
+    names: list[str] = []
     for name, part in facts.relations.items():
         # However many parts they came in.
         columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
-        pattern += name, variables.tobytes(), *(column.tobytes() for column in columns)
-    return tuple(pattern)
+        names.append(name)
+        arrays += variables, *columns
+    # Of many facts nobody keeps a copy.
+    digest = hashlib.blake2b()
+    for array in arrays:
+        digest.update(f"{array.dtype} {len(array)} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return observed(evidence), len(random.probabilities), *texts, *names, digest.digest()
 
 
 def observed(items: Sequence[Evidence]) -> tuple[Any, ...]:

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from derivable.circuit.compilation.blocks import eliminated
 from derivable.circuit.compilation.clause_tables import MOST_LABELLED
 from derivable.circuit.compilation.eliminate import Elimination, cost_of, literals_of, memory_of, ones_of, room_of
 from derivable.circuit.compilation.orders import best_order
-from derivable.circuit.compilation.planner import CHEAP, HOPED, MOST_TRIED, Compilation
+from derivable.circuit.compilation.planner import HOPED, MOST_ENTRIES, MOST_TRIED, Compilation, made_of
 from derivable.circuit.compilation.tables import Space, TooLarge
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.graph.elimination_circuit import described
 from derivable.core.and_or import FALSE, OR, TRUE
 from derivable.core.graph import offsets_of
 from derivable.core.progress import Deadline
@@ -342,7 +344,7 @@ class Network:
         order = best_order([scope for scope, _ in self.tables], sizes, watch)
         if order.cost > HOPED or memory_of(min(order.cost, float(MOST_TRIED))) > room_of(watch.bytes_left):
             raise NoNetwork
-        most = None if order.cost <= CHEAP else MOST_TRIED
+        most = None if order.cost <= MOST_ENTRIES else MOST_TRIED
         space, builder = Space.of(order.order, sizes, most, watch), self.builder
         tables = [space.table(scope, table) for scope, table in self.tables]
         first, constant = len(self.is_possible) + 1, list[int]()
@@ -363,11 +365,18 @@ class Network:
         for name, (rows, none) in zip(outputs, ones_of(builder, groups)):
             node = self.nodes[name]
             tables.append(space.table([node.number], np.append(np.full(int(node.has_none), none, np.int32), rows)))
-        root = Elimination(builder, tables, space, order, watch, most).root()
-        circuit = builder.build([builder.conjunction([root, *constant])], start - 1)
-        row = ("elimination", cost_of(order), f"taken: {circuit.num_nodes:,} nodes")
+        if most is None:
+            tables += [space.table((), np.array(node)) for node in constant]
+            limit = watch.bytes_left
+            circuit = eliminated(
+                builder, tables, space, order, start - 1, origin="", memory_limit=limit, is_smooth=False
+            )
+        else:
+            root = Elimination(builder, tables, space, order, watch, most).root()
+            circuit = builder.build([builder.conjunction([root, *constant])], start - 1)
+        row = ("elimination", cost_of(order), f"taken: {made_of(circuit)}")
         what = f"elimination, a network of {len(self.nodes):,} relations before grounding"
-        return replace(circuit, compilation=Compilation(what, (row,)))
+        return described(circuit, compilation=Compilation(what, (row,)))
 
 
 def _matched(

@@ -92,6 +92,12 @@ class TextArena:
     def __len__(self) -> int:
         return self.size
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes of all texts, and where each begins and the last one ends."""
+        offsets = self.offsets[: self.size + 1]
+        return self.data[: offsets[-1]], offsets
+
     def enter(self, texts: Any, encode: Callable[[Any], Encoded]) -> np.ndarray:
         """The numbers [text] int64 of texts, of which new ones are added; `encode` takes parts of them."""
         numbers, before, step = empty(len(texts), np.int64), self.size, policy().chunk

@@ -1,0 +1,211 @@
+"""Circuits that are folded as tables: against sums over all assignments, finite differences, and their own nodes."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+import derivable as dv
+from derivable.circuit.fold import block_fold
+from derivable.circuit.fold.evaluate import literals_possible
+from derivable.circuit.graph.elimination_circuit import EliminationCircuit
+from derivable.circuit.queries.count import log_weighted_count
+from derivable.core.diagnostics import DomainError, OutOfMemory
+
+
+@pytest.fixture(autouse=True)
+def folds_tables_alone(monkeypatch):
+    """However many passes there are, they are over tables."""
+    monkeypatch.setattr(block_fold, "BLOCK", np.inf)
+
+
+def problem(seed: int, zeros: float = 0.3) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
+    """Random tables over a few variables, some numbers zero, one or equal; each variable is in one of them."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, int(rng.integers(1, 7))).tolist()
+    factors = []
+    for number in range(int(rng.integers(1, 9)) + len(sizes)):
+        count = int(rng.integers(1, min(4, len(sizes)) + 1))
+        scope = rng.choice(len(sizes), count, replace=False).tolist()
+        if number < len(sizes) and number not in scope:
+            scope.append(number)
+        table = rng.choice([0.25, 1.0, *rng.random(4)], [sizes[v] for v in scope])
+        factors.append((scope, np.where(rng.random(table.shape) < zeros, 0.0, table)))
+    return factors, sizes
+
+
+def sums(factors, sizes, allowed) -> tuple[float, np.ndarray]:
+    """The sum over all assignments of allowed values, and of those with each value [indicator]."""
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    parts = np.zeros(starts[-1])
+    for values in itertools.product(*map(range, sizes)):
+        product = float(np.prod([table[tuple(values[v] for v in scope)] for scope, table in factors]))
+        cells = [int(starts[v]) + value for v, value in enumerate(values)]
+        parts[cells] += product * all(allowed[cell] for cell in cells)
+    return float(parts[: sizes[0]].sum()), parts
+
+
+def tables_of(seed: int, zeros: float = 0.3) -> tuple[EliminationCircuit, list, list[int]]:
+    """A circuit that is folded as tables, whose problem has a positive sum."""
+    for attempt in range(100):
+        factors, sizes = problem(1000 * attempt + seed, zeros)
+        circuit = dv.circuit.from_factors(factors, sizes)
+        if isinstance(circuit, EliminationCircuit) and sums(factors, sizes, np.ones(sum(sizes)))[0] > 0:
+            return circuit, factors, sizes
+    raise AssertionError("no problem of many has a sum")
+
+
+def observed(circuit: EliminationCircuit, sizes: list[int], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The weights where some indicators are false, and which indicators may be true."""
+    assert circuit.weights is not None
+    allowed = np.random.default_rng(seed).random(sum(sizes)) < 0.8
+    positive = circuit.weights[0].copy()
+    positive[: len(allowed)] *= allowed
+    return positive, allowed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_and_marginals_are_those_of_all_assignments(seed):
+    circuit, factors, sizes = tables_of(seed)
+    positive, allowed = observed(circuit, sizes, seed)
+    total, parts = sums(factors, sizes, allowed)
+    negative = np.ones(len(positive))
+    np.testing.assert_allclose(circuit.evaluate(positive, negative)[0], total, rtol=1e-13)
+    np.testing.assert_allclose(circuit.weighted_count(positive, negative), total, rtol=1e-13)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(positive), np.log(negative)
+        logs = circuit.evaluate(*log_weights, "log")[0], log_weighted_count(circuit, positive, negative)
+        np.testing.assert_allclose(logs, np.log([total, total]), rtol=1e-12, atol=1e-12)
+    assert circuit.evaluate(positive > 0, negative > 0, "boolean")[0] == (total > 0)
+    if total == 0:
+        with pytest.raises(DomainError, match="no model"):
+            circuit.marginals(positive, negative)
+    else:
+        marginals = circuit.marginals(positive, negative)[: sum(sizes)]
+        np.testing.assert_allclose(marginals, parts / total, rtol=1e-12, atol=1e-15)
+        columns = np.arange(sum(sizes))
+        possible = literals_possible(circuit, positive > 0, negative > 0, columns)
+        assert possible.tolist() == (parts > 0).tolist()
+    assert not circuit.has_nodes
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_gradients_are_finite_differences(seed):
+    circuit, _, _sizes = tables_of(100 + seed)
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0.5, 1.5, (2, circuit.num_variables))
+    adjoints = rng.random((1, 1))
+    _, *gradients = circuit.value_and_gradient(weights[:1], weights[1:], "real", adjoints)
+    _, *log_gradients = circuit.value_and_gradient(np.log(weights[:1]), np.log(weights[1:]), "log", adjoints)
+    assert not circuit.has_nodes
+    step = 1e-6
+    for sign, variable in itertools.product((0, 1), range(circuit.num_variables)):
+        for found, logs in ((gradients, False), (log_gradients, True)):
+            ends = []
+            for move in (step, -step):
+                moved = np.log(weights) if logs else weights.copy()
+                moved[sign, variable] += move
+                ends.append(circuit.evaluate(moved[0], moved[1], "log" if logs else "real")[0])
+            expected = adjoints[0, 0] * (ends[0] - ends[1]) / (2 * step)
+            np.testing.assert_allclose(found[sign][0, variable], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_are_those_of_the_nodes(seed, dtype):
+    circuit, _, _ = tables_of(200 + seed)
+    nodes = circuit.make()
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0.1, 1.0, (3, circuit.num_variables)).astype(dtype)
+    tolerance = {"rtol": 1e-12 if dtype is np.float64 else 2e-5, "atol": 1e-7 if dtype is np.float32 else 1e-14}
+    for name, some in (("real", weights), ("log", np.log(weights) - 0.1)):
+        for negatives in (None, some[::-1].copy()):
+            ours, theirs = (one.value_and_gradient(some, negatives, name) for one in (circuit, nodes))
+            assert ours[0].dtype == dtype
+            assert ours[0].shape == (3, 1)
+            for one, other in zip(ours, theirs):
+                assert (one is None) == (other is None)
+                if one is not None:
+                    np.testing.assert_allclose(one, other, **tolerance)
+            np.testing.assert_allclose(circuit.evaluate(some, negatives, name), theirs[0], **tolerance)
+    for wrong in (np.nan, np.inf):
+        weights[1, 0] = wrong
+        with np.errstate(all="ignore"):
+            for name in ("real", "log"):
+                outcomes = []
+                for one in (circuit, nodes):
+                    try:
+                        outcomes.append(np.nan_to_num(one.evaluate(weights, None, name)).tolist())
+                    except DomainError as error:
+                        # The tables mention variables that no node is left of, so the place may be another.
+                        outcomes.append(error.message.split()[:2])
+                assert outcomes[0] == outcomes[1]
+
+
+def chain(length: int, number: float) -> tuple[list, list[int]]:
+    return [([v, v + 1], np.array([[number, 2 * number], [3 * number, number]])) for v in range(length)], [2] * (
+        length + 1
+    )
+
+
+@pytest.mark.parametrize("number", [1e-200, 1e200])
+def test_products_beyond_floats_are_scaled(number):
+    factors, sizes = chain(40, number)
+    circuit = dv.circuit.from_factors(factors, sizes)
+    ordinary = dv.circuit.from_factors(*chain(40, 1.0))
+    expected = log_weighted_count(ordinary) + 40 * np.log(number)
+    np.testing.assert_allclose(log_weighted_count(circuit), expected, rtol=1e-13)
+    np.testing.assert_allclose(circuit.marginals()[:82], ordinary.marginals()[:82], rtol=1e-12)
+    assert isinstance(circuit, EliminationCircuit)
+    assert not circuit.has_nodes
+
+
+def test_what_underflows_in_tables_is_said_by_nodes():
+    """One value has a weight that no float holds beside the other's, and the other is impossible by other tables."""
+    tiny = np.array([1.0, 1e-300])
+    factors = [([0], tiny), ([0, 1], np.array([[1.0, 1e-5], [1.0, 1.0]])), ([1], tiny), ([1], np.array([0.0, 1.0]))]
+    factors += [([0], np.array([1e-300, 1.0])), ([0], np.array([1e-300, 1.0]))]
+    circuit = dv.circuit.from_factors(factors, [2, 2])
+    expected = np.logaddexp(np.log(1e-300) * 3 + np.log(1e-5), np.log(1e-300) * 2)
+    np.testing.assert_allclose(log_weighted_count(circuit), expected, rtol=1e-12)
+
+
+def test_nodes_are_made_once_for_whatever_looks_at_them():
+    circuit, factors, sizes = tables_of(5)
+    text = repr(circuit)
+    assert "entries" in text
+    assert not circuit.has_nodes
+    best = circuit.most_probable()
+    assert circuit.has_nodes
+    assert "nodes" in repr(circuit)
+    circuit.check()
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    products = [
+        np.prod([table[tuple(values[v] for v in scope)] for scope, table in factors])
+        for values in itertools.product(*map(range, sizes))
+    ]
+    np.testing.assert_allclose(best[1], max(products), rtol=1e-12)
+    conditioned = circuit.condition([1])
+    assert not isinstance(conditioned, EliminationCircuit)
+    again = pickle.loads(pickle.dumps(tables_of(5)[0]))
+    assert again.num_nodes == circuit.num_nodes
+    assert starts[-1] == sum(sizes)
+
+
+def test_many_passes_are_over_nodes_where_these_are_cheaper(monkeypatch):
+    circuit, _, _ = tables_of(7)
+    expected = circuit.marginals()
+    assert not circuit.has_nodes
+    monkeypatch.setattr(block_fold, "BLOCK", 0.0)
+    monkeypatch.setattr(block_fold, "MAKING", 0.0)
+    np.testing.assert_allclose(circuit.marginals(), expected, rtol=1e-12)
+    assert circuit.has_nodes
+
+
+def test_tables_beyond_the_memory_are_refused():
+    factors, sizes = chain(40, 1.0)
+    with pytest.raises(OutOfMemory, match="width 1"):
+        dv.circuit.from_factors(factors, sizes, memory_limit=1000)
