@@ -112,7 +112,7 @@ class _Lowering(Tables):
         # Relations of sets whose order nobody needs.
         self.unordered: dict[str, Table] = {}
         self.parts: dict[tuple[str, str], Table] = {}
-        self.own: set[str] = set()
+        self.stratum_relations: set[str] = set()
         self.pieces = 0
 
     def program(self) -> dict[str, Table]:
@@ -125,7 +125,7 @@ class _Lowering(Tables):
         return self.complete | self.unordered
 
     def stratum(self, stratum: m.Stratum) -> None:
-        self.own = set(stratum.relations)
+        self.stratum_relations = set(stratum.relations)
         for name in stratum.relations:
             if self.ram.relations[name].lattice is not None:
                 raise LeftToHost(
@@ -194,7 +194,7 @@ class _Lowering(Tables):
         return (linear,)
 
     def shorten(self, stratum: m.Stratum, loop: tuple[m.Store, ...], begin: Mapping[str, Table]) -> None:
-        """Have the relations of a recursion of products found at once where that pays."""
+        """Have the relations of a recursion of products derived at once where that pays."""
         if self.at_once is None:
             return
         is_certain = all(self.is_certain(name) for name in stratum.relations)
@@ -228,9 +228,9 @@ class _Lowering(Tables):
         types = self.ram.relations[name].types
         columns = [column_type(t) for t in types] or [ZEROS]
         has_proofs = self.proofs is not None and not self.is_certain(name)
-        return self.given(name, columns, [self.proof_type] if has_proofs else self.tag_types)
+        return self.inputs(name, columns, [self.proof_type] if has_proofs else self.tag_types)
 
-    def given(self, name: str, columns: Sequence[n.Type], tag_types: Sequence[n.Type]) -> Table:
+    def inputs(self, name: str, columns: Sequence[n.Type], tag_types: Sequence[n.Type]) -> Table:
         width = len(columns)
         made = self.graph(n.Given, name, (*columns, *tag_types))
         size = made[0].size
@@ -292,10 +292,10 @@ class _Lowering(Tables):
         # A table without columns and tags has no rows to cut.
         if not self.may_cut or not table.all or not any(isinstance(node, m.Join) for node, _ in others):
             return self.headed(store, table, others)
-        # A name of its own, as pieces of the same rows may be others.
+        # Another name, as pieces of the same rows may be others.
         self.pieces += 1
         name = f"piece {self.pieces} of {operator_texts([first[0]])[0]}"
-        rows = self.given(name, [c.type for c in table.columns.values()], [c.type for c in table.tags])
+        rows = self.inputs(name, [c.type for c in table.columns.values()], [c.type for c in table.tags])
         rows = Table(dict(zip(table.columns, rows.columns.values())), rows.tags, rows.size)
         rows_found = self.headed(store, rows, others)
         name = store.relation
@@ -367,10 +367,10 @@ class _Lowering(Tables):
         self, node: m.Generate | m.RuleProbability, table: Table, made: Sequence[str], types: Mapping[str, n.Type]
     ) -> Table:
         """What a predicate or a coin makes of the rows of a table."""
-        given = tuple(table.columns), tuple(made)
+        names_of_columns = tuple(table.columns), tuple(made)
         result = [table.columns[k].type if k in table.columns else types[k] for k in made]
-        function = partial(self.host.call, node, given)
-        # A table without columns and tags still has a number of rows, which the call is given.
+        function = partial(self.host.call, node, names_of_columns)
+        # A table without columns and tags still has a number of rows, which the call gets.
         carried = result or ([] if self.typed is not None else [ZEROS])
         columns_after = self.call(
             operator_texts([node])[0], function, table.all, table.size, [*carried, *self.tag_types], True
@@ -384,8 +384,8 @@ class _Lowering(Tables):
         tables = [body] if groups is None else [body, groups]
         result = [column_type(t) for t in relation.types] or [ZEROS]
         function = partial(self.host.aggregate, rule, relation.types, tuple(len(of.all) for of in tables))
-        given = [c for table in tables for c in table.all]
-        columns_after = self.call(rule_text(rule), function, given, body.size, [*result, *self.tag_types], True)
+        columns = [c for table in tables for c in table.all]
+        columns_after = self.call(rule_text(rule), function, columns, body.size, [*result, *self.tag_types], True)
         made = columns_after[0].size
         assert made is not None
         return Table(dict(enumerate(columns_after[: len(result)])), columns_after[len(result) :], made)
@@ -397,15 +397,15 @@ class _Lowering(Tables):
             if isinstance(term, Const):
                 word = self.constant(self.host.word(term), "int64", table.size)
                 table = self.only(table, self.logical("equal", table.size, table.columns[position], word))
-        kept = [position for position, term in enumerate(scan.terms) if not isinstance(term, Const)]
-        variables = [scan.terms[position] for position in kept]
-        table = Table({position: table.columns[position] for position in kept}, table.tags, table.size)
+        positions = [position for position, term in enumerate(scan.terms) if not isinstance(term, Const)]
+        variables = [scan.terms[position] for position in positions]
+        table = Table({position: table.columns[position] for position in positions}, table.tags, table.size)
         return table, [v if isinstance(v, Var) else None for v in variables]
 
     def rows_of(self, scan: m.Scan) -> Table:
         """The part of a relation that a scan reads."""
         name = scan.relation
-        if name not in self.own:
+        if name not in self.stratum_relations:
             return self.complete[name]
         match scan.part:
             case "recent":
@@ -488,7 +488,7 @@ class _Lowering(Tables):
     # The end of a block
 
     def distinct(self, name: str, parts: Sequence[Table]) -> Table:
-        """What was found, sorted, equal rows added up, without what the semiring discards."""
+        """The derived rows, sorted, equal rows added up, without what the semiring discards."""
         appended = self.something(parts)
         if self.may_cut and self.is_certain(name):
             # A set takes pairs in pieces.
@@ -529,11 +529,11 @@ class _Lowering(Tables):
             best, tags, changed = self.improved_proofs(name, candidates, groups, at, earlier, fresh)
         chosen = self.graph.one(n.Compact, changed)
         # Also tags that are no better are the ones that rows have now.
-        kept = tuple(self.graph.one(n.Put, now, at, of, known.size) for now, of in best)
+        known_tags = tuple(self.graph.one(n.Put, now, at, of, known.size) for now, of in best)
         rows = self.at(Table(candidates.columns, (), candidates.size), self.graph.one(n.Gather, one_each, chosen))
         recent = replace(rows, tags=tuple(self.graph.one(n.Gather, t, chosen) for t in tags))
         moved = Table({0: self.graph.one(n.Gather, at, chosen)}, (), rows.size)
-        return {"known": replace(known, tags=kept), "recent": recent, "places": moved}
+        return {"known": replace(known, tags=known_tags), "recent": recent, "places": moved}
 
     def improved(
         self, candidates: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table, known: Column

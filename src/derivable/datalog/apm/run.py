@@ -58,7 +58,7 @@ from derivable.parallel.program.pieces import TooManyPairs
 if TYPE_CHECKING:
     from derivable.bridge.torch_columns import Torch
 
-# The key of what a profile, and a program's kept plans, say about its joins.
+# The key of what a profile, and a program's saved plans, say about its joins.
 JOINS = "#joins"
 
 
@@ -130,7 +130,7 @@ def run_on_device(
 
     began = perf_counter()
     memory = _memory(device, "the run", "give fewer facts, bound the recursion, or run without `device`")
-    # Columns that grow do so in place, which autograd would not record.
+    # Columns that grow do so where they are, which autograd would not record.
     with torch.no_grad(), memory, _watching(algebra, watch):
         limits = watch.limits
         counts_rounds = limits.iteration_limit is not None or limits.round_limit is not None
@@ -146,8 +146,8 @@ def run_on_device(
         def run(may_cut: bool) -> dict[str, Part]:
             rounds.clear()
             watch.tuples = tuples
-            given = first.outputs, queries, goes_on, None, at_once, there, proofs, may_cut
-            return run_program(first, facts, algebra, arrays, *given)
+            arguments = first.outputs, queries, goes_on, None, at_once, there, proofs, may_cut
+            return run_program(first, facts, algebra, arrays, *arguments)
 
         try:
             parts = _whole_or_cut(first, arrays, run)
@@ -178,8 +178,8 @@ def run_on_device(
 def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Part]]) -> dict[str, Part]:
     """What a run gives that cuts no rows; where joins have more pairs than torch sorts, or had many when there was no
     memory left, what one gives that cuts them, and later runs of the program begin with that."""
-    kept = ram.plans.setdefault("apm", _Kept())
-    if JOINS not in kept:
+    saved = ram.plans.setdefault("apm", _Kept())
+    if JOINS not in saved:
         try:
             return run(False)
         except TooManyPairs:
@@ -187,7 +187,7 @@ def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Par
         except RuntimeError as error:
             if not _is_out_of_memory(error) or arrays.most_pairs <= arrays.piece:
                 raise
-        kept[JOINS] = True
+        saved[JOINS] = True
     # What the first run had on the device is free here.
     arrays.note(JOINS, f"in pieces of at most {arrays.piece:,} pairs")
     return run(True)
@@ -406,14 +406,14 @@ def run_program(
     typed = proofs.form if proofs is not None else None if tags is None else tags.typed
     host = _Host(ram, facts, algebra, queries or Queries({}, algebra, facts.symbols, facts.random, NEVER))
     tables, prepared = _prepared(ram, typed, host, at_once, names, frozenset(computed), may_cut)
-    given: dict[str, list[Any]] = {}
+    inputs: dict[str, list[Any]] = {}
     if proofs is not None:
         # A copy, as a run sets the last one.
-        given[PROOFS] = [arrays.constant(x.copy(), "int64", len(x)) for x in proofs.known]
+        inputs[PROOFS] = [arrays.constant(x.copy(), "int64", len(x)) for x in proofs.known]
     for name, relation in ram.relations.items():
         width, sets = len(relation.types), None if relation.is_certain else proofs
         if name in computed:
-            given[name] = _given(computed[name], arrays, tags is not None, sets)
+            inputs[name] = _given(computed[name], arrays, tags is not None, sets)
             continue
         columns, variables = facts.relations.get(name, FactColumns()).joined(width)
         rows = columns or [np.zeros(len(variables), np.int64)]
@@ -424,16 +424,16 @@ def run_program(
         if isinstance(algebra, Untagged) and (variables >= 0).any():
             there = ~_is_impossible(facts, variables)
             rows = [column[there] for column in rows]
-        given[name] = [arrays.constant(column, str(column.dtype), len(column)) for column in (*rows, *values)]
+        inputs[name] = [arrays.constant(column, str(column.dtype), len(column)) for column in (*rows, *values)]
         for part in facts.elsewhere.get(name, ()):
             count = len(part[0])
             ones = [] if tags is None else [arrays.constant(x, str(x.dtype), count) for x in parts_of(tags.one(count))]
             if sets is not None:
                 ones = list(ProofOperation(sets.form, "one")(arrays, (), count))
             more = [arrays.constant(column, "int64", count) for column in part]
-            given[name] = [arrays.concatenate(list(pair)) for pair in zip(given[name], [*more, *ones])]
-    results = iter(prepared(given, arrays, watch, counts))
-    if proofs is not None and proofs.form.k > 1 and int(given[PROOFS][3]):
+            inputs[name] = [arrays.concatenate(list(pair)) for pair in zip(inputs[name], [*more, *ones])]
+    results = iter(prepared(inputs, arrays, watch, counts))
+    if proofs is not None and proofs.form.k > 1 and int(inputs[PROOFS][3]):
         raise _Lost
     model = {}
     for name, table in tables.items():
@@ -464,14 +464,14 @@ def _prepared(
 ) -> tuple[dict[str, Any], Prepared]:
     """The tables of a program's relations and what runs it, from an earlier run where nothing in it is of that run."""
     wanted = None if names is None else tuple(names)
-    kept, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there, may_cut)
-    entry = kept.get(key)
+    saved, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there, may_cut)
+    entry = saved.get(key)
     if entry is None:
         tables = lower(ram, typed, host, at_once, there, may_cut)
         tables = {name: tables[name] for name in (tables if wanted is None else wanted)}
         entry = tables, Prepared([column for table in tables.values() for column in table.all])
         if not host.is_bound:
-            kept[key] = entry
+            saved[key] = entry
     return entry
 
 
@@ -515,10 +515,10 @@ class _Host:
     def evaluate(
         self, expression: Expr, names: Sequence[str], gives: str, columns: Sequence[np.ndarray], count: int
     ) -> list[np.ndarray]:
-        given = dict(zip(names, columns))
+        column_of = dict(zip(names, columns))
         if gives == "mask":
-            return [arithmetic.condition(expression, given, count, self.symbols)]
-        words, valid = arithmetic.evaluate(expression, given, count, self.symbols)
+            return [arithmetic.condition(expression, column_of, count, self.symbols)]
+        words, valid = arithmetic.evaluate(expression, column_of, count, self.symbols)
         if gives == "value":
             return [words]
         return [words, np.ones(count, bool) if valid is None else valid]
@@ -531,9 +531,9 @@ class _Host:
         count: int,
     ) -> list[np.ndarray]:
         """Rows with the answers of a foreign predicate, or times a coin."""
-        given, made = names
-        tags = self._tags(columns[len(given) :])
-        batch = Batch(count, dict(zip(given, columns)), tags)
+        read, made = names
+        tags = self._tags(columns[len(read) :])
+        batch = Batch(count, dict(zip(read, columns)), tags)
         if isinstance(node, m.RuleProbability):
             answers = list(drawn(self.queries, batch, node))
         else:

@@ -43,7 +43,7 @@ class Host(Protocol):
     word       the word of a constant
     evaluate   an expression over columns of these names; `gives` is "value", "both" (the value, and where there is one)
                or "mask"
-    call       the RAM node of a predicate or a coin; `names` are those of the columns given and made
+    call       the RAM node of a predicate or a coin; `names` are those of the columns read and made
     aggregate  an aggregate's rule; `types` are those of its relation, `widths` the columns of the body and the groups
     is_bound   set where the program has something of this host, so that no other run can have the program
     """
@@ -124,9 +124,9 @@ class Tables:
         words = self.proofs.words
         lanes = 64 * words, words, 64 * words if self.proofs.denies else 1, None
         known = self.graph(n.Given, PROOFS, tuple(n.Type("int64", lanes=number) for number in lanes))
-        given = known if columns else ()
+        proof_columns = known if columns else ()
         operation = ProofOperation(self.proofs, name)
-        return self.graph(n.Custom, f"{name} of proofs", operation, (*given, *columns), size, tuple(types))
+        return self.graph(n.Custom, f"{name} of proofs", operation, (*proof_columns, *columns), size, tuple(types))
 
     def constant(self, value: Any, dtype: str, size: n.Size) -> Column:
         return self.graph.one(n.Constant, value, n.Type(dtype, size))
@@ -199,14 +199,14 @@ class Tables:
         return self.logical("logical_not", size, *self.apply("discard", size, tags))
 
     def something(self, parts: Sequence[Table]) -> Table:
-        """What was found, without what the semiring discards."""
+        """The derived rows, without what the semiring discards."""
         if self.proofs is not None:
             return self.possible(parts)
         appended = self.appended(parts)
         return appended if self.typed is None else self.only(appended, self.is_something(appended.tags, appended.size))
 
     def possible(self, parts: Sequence[Table]) -> Table:
-        """What was found, as many factors everywhere, without products whose factors contradict each other."""
+        """The derived rows, as many factors everywhere, without products whose factors contradict each other."""
         assert self.proofs is not None
         most = max(len(part.tags) for part in parts)
         masks = []
@@ -224,7 +224,7 @@ class Tables:
         return self.of_proofs("possible", tags, size, [MASK])[0]
 
     def built(self, columns: Sequence[Column], size: n.Size) -> Column:
-        """An index by these columns; that of a set is kept from round to round."""
+        """An index by these columns; that of a set stays from round to round."""
         nodes = {column.node for column in columns}
         elements = nodes.pop() if len(nodes) == 1 else None
         if isinstance(elements, n.Elements):
@@ -251,10 +251,10 @@ class Tables:
 
     # Expressions
 
-    def call(self, text: str, function: Callable, given: Sequence[Column], size: n.Size, result: Any, finds: bool):
+    def call(self, text: str, function: Callable, columns: Sequence[Column], size: n.Size, result: Any, finds: bool):
         self.host.is_bound = True
         return self.graph(
-            n.Call, text, function, tuple(given), size, tuple(replace(r, size=None) for r in result), finds
+            n.Call, text, function, tuple(columns), size, tuple(replace(r, size=None) for r in result), finds
         )
 
     def evaluate(self, e: Expr, table: Table, is_condition: bool = False) -> tuple[Column | None, Column | None]:
@@ -271,8 +271,8 @@ class Tables:
             function = partial(self.host.evaluate, e, read, gives)
             value = column_type(e.type)
             types = {"mask": [MASK], "value": [value], "both": [value, MASK]}
-            given = [table.columns[name] for name in read]
-            values = self.call(expr_text(e), function, given, table.size, types[gives], False)
+            columns = [table.columns[name] for name in read]
+            values = self.call(expr_text(e), function, columns, table.size, types[gives], False)
         if is_condition:
             return None, values[0]
         return values[0], values[1] if gives == "both" else None
@@ -289,17 +289,17 @@ class Tables:
         if any(i.function is not None for i in translated.inputs) or {x.dtype for x in nodes} - _DEVICE_TYPES:
             return None
         arguments = {x.index: x for x in nodes if isinstance(x, expr.Argument)}
-        given, used = [], []
+        columns, used = [], []
         for number, entry in enumerate(translated.inputs):
             if number in arguments:
                 column = table.columns[entry.variable]
-                given.append(self.graph.one(n.Bits, column) if entry.type.family == "float" else column)
+                columns.append(self.graph.one(n.Bits, column) if entry.type.family == "float" else column)
                 used.append(arguments[number])
         is_float = values[0].dtype in FLOATS
         first = values[0] if gives == "mask" else expr.cast(values[0], "float64" if is_float else "int64")
         function = n.Function(expr_text(e), (first, *values[1:]), tuple(used))
         of = None if is_float or gives == "mask" else column_type(e.type)
-        components = self.graph(n.Apply, function, tuple(given), table.size, None, of)
+        components = self.graph(n.Apply, function, tuple(columns), table.size, None, of)
         if gives == "mask":
             return components
         value = self.graph.one(n.Bits, components[0]) if is_float else components[0]

@@ -124,7 +124,7 @@ def _searched(state: State, store: m.Store, fixed: str | None) -> Plan | None:
 
 def _atoms(state: State, store: m.Store) -> list[_Atom] | None:
     """The atoms of a query that has nothing but atoms of two variables, over complete relations."""
-    found = []
+    atoms = []
     for node in store.query.operators:
         scan = m.scan_of(node)
         if scan is None or isinstance(node, m.Difference) or (isinstance(node, m.Join) and node.range is not None):
@@ -136,8 +136,8 @@ def _atoms(state: State, store: m.Store) -> list[_Atom] | None:
         table = state.tables[scan.relation]
         if not isinstance(table, Table) or not table.size:
             return None
-        found.append(_Atom(scan, (names[0], names[1])))
-    return found
+        atoms.append(_Atom(scan, (names[0], names[1])))
+    return atoms
 
 
 class _Search:
@@ -264,15 +264,15 @@ def arguments_of(state: State, plan: Plan, num_messages: int) -> Arguments | Non
 
 def anchors(elimination: Elimination) -> set[int]:
     """The indexes that are read by values of the fixed variable."""
-    found: set[int] = set()
+    indexes: set[int] = set()
 
     def visit(variable: Variable) -> None:
         for hop, _ in variable.hops:
             if hop.origin is None:
-                found.add(hop.read)
+                indexes.add(hop.read)
             else:
                 visit(hop.origin)
 
     for root, _ in elimination.roots:
         visit(root)
-    return found
+    return indexes

@@ -121,7 +121,7 @@ class Emitter:
             self.values[word] = self.scalar("word", 0, word.index)
         self.counts = {number: k.let("count", 0) for number in plan.counted}
         self.first_free = first_free_loop(plan)
-        self.found = k.let("found", 0) if self.first_free < len(plan.steps) else None
+        self.has_row = k.let("found", 0) if self.first_free < len(plan.steps) else None
 
     def built(self, is_packed: bool = False) -> Built:
         """The kernel, with the fields of its `RuleKernel`."""
@@ -170,17 +170,17 @@ class Emitter:
 
     # Tags: registers of a semiring's components, or the numbers of the matched rows
 
-    def times(self, tags: tuple | None, where: str, step: int, place: Expr) -> tuple | None:
+    def times(self, tags: tuple | None, where: str, step: int, position: Expr) -> tuple | None:
         """The tags times those of a row; `where` is its column of tags."""
         semiring = self.plan.tags
         if semiring == "rows":
-            return (*(tags or ()), place)
+            return (*(tags or ()), position)
         if semiring == "factors":
-            return (*(tags or ()), self.k.load(self.array(where, "int64", step), place, "tag"))
+            return (*(tags or ()), self.k.load(self.array(where, "int64", step), position, "tag"))
         if not isinstance(semiring, TypedSemiring):
             return None
         arrays = [self.array(where, dtype, step, c) for c, dtype in enumerate(semiring.dtypes)]
-        loaded = tuple(self.k.load(array, place, "tag", dtype) for array, dtype in zip(arrays, semiring.dtypes))
+        loaded = tuple(self.k.load(array, position, "tag", dtype) for array, dtype in zip(arrays, semiring.dtypes))
         return loaded if tags is None else self.product(tags, loaded)
 
     def product(self, a: tuple, b: tuple) -> tuple:
@@ -207,9 +207,9 @@ class Emitter:
         """The steps from this one on, for the rows at hand."""
         if number in self.counts:
             self.k.set(self.counts[number], self.counts[number] + 1)
-        if self.found is not None and number == self.first_free:
+        if self.has_row is not None and number == self.first_free:
             # Another row of the loops that bind what is written.
-            self.k.set(self.found, 0)
+            self.k.set(self.has_row, 0)
         if number == len(self.plan.steps):
             self.write(tags)
             return
@@ -336,8 +336,8 @@ class Emitter:
             with blocks:
                 for column, register in step.takes:
                     self.values[register] = k.load(self.array("values", "int64", number, column), at, "x")
-                place = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
-                self.rest(number + 1, self.times(tags, "ordered_tags", number, place))
+                row = k.load(self.array("rows", "int64", number), at, "row") if self.plan.tags == "rows" else at
+                self.rest(number + 1, self.times(tags, "ordered_tags", number, row))
             k.set(at, at + 1)
 
     def range(self, number: int, step: Match, tags: tuple | None) -> None:
@@ -403,9 +403,9 @@ class Emitter:
 
     def goes_on(self, number: int, is_inside: Expr) -> Expr:
         """The condition of the loop of a step: where it binds nothing that is written, one row written is enough."""
-        if self.found is None or number < self.first_free:
+        if self.has_row is None or number < self.first_free:
             return is_inside
-        return is_inside & equal(self.found, 0)
+        return is_inside & equal(self.has_row, 0)
 
     def write(self, tags: tuple | None) -> None:
         k, typed = self.k, self.plan.tags
@@ -421,8 +421,8 @@ class Emitter:
 
     def has_written(self) -> None:
         self.k.set(self.written, self.written + 1)
-        if self.found is not None:
-            self.k.set(self.found, 1)
+        if self.has_row is not None:
+            self.k.set(self.has_row, 1)
 
     def leave_if_full(self) -> None:
         k = self.k

@@ -52,7 +52,7 @@ class CountEmitter(Emitter):
     def begin(self) -> None:
         super().begin()
         # All rows are different: nothing is over with the first one.
-        self.first_free, self.found = len(self.plan.steps), None
+        self.first_free, self.has_row = len(self.plan.steps), None
 
     def counter_behind(self, number: int) -> n.Register | None:
         return None if any(step >= number for step in self.wanted) else self.written
@@ -97,20 +97,20 @@ class CountEmitter(Emitter):
         if not keys:
             super().rest(part[0], tags)
             return
-        # Of each place the keys, and the number plus one.
+        # Of each slot the keys, and the number plus one.
         known = self.array("known", "int64", part[0], len(keys))
         slot, _ = k.hash(keys, REMEMBERED)
-        place = k.let("place", slot * (len(keys) + 1))
-        k.set(count, k.load(known, place + len(keys), "number") - 1)
+        start = k.let("place", slot * (len(keys) + 1))
+        k.set(count, k.load(known, start + len(keys), "number") - 1)
         is_there = count >= 0
         for c, key in enumerate(keys):
-            is_there = is_there & equal(k.load(known, place + c, "key"), key)
+            is_there = is_there & equal(k.load(known, start + c, "key"), key)
         with k.when(~is_there):
             k.set(count, 0)
             super().rest(part[0], tags)
             for c, key in enumerate(keys):
-                k.store(known, place + c, key)
-            k.store(known, place + len(keys), count + 1)
+                k.store(known, start + c, key)
+            k.store(known, start + len(keys), count + 1)
 
 
 class GroupEmitter(CountEmitter):

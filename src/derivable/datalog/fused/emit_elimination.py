@@ -86,10 +86,10 @@ class EliminationEmitter:
     def span(self, read: int, key: Expr) -> tuple[Expr, Expr]:
         """Where an index has the rows of a key."""
         k, (low, top, offsets, _) = self.k, self.indexes[read]
-        place, begin, end = k.let("place", key - low), k.let("begin", 0), k.let("end", 0)
-        with k.when((place >= 0) & (place < top)):
-            k.load_into(begin, offsets, place)
-            k.load_into(end, offsets, place + 1)
+        position, begin, end = k.let("place", key - low), k.let("begin", 0), k.let("end", 0)
+        with k.when((position >= 0) & (position < top)):
+            k.load_into(begin, offsets, position)
+            k.load_into(end, offsets, position + 1)
         return begin, end
 
     def count_rows(self, root: Variable, number: n.Register) -> None:
@@ -170,9 +170,9 @@ class EliminationEmitter:
         k.set(made.count, 0)
 
         def count_ways(value: Expr, ways: Expr) -> None:
-            place = value - self.low
-            before = k.load(made.numbers, place, "before")
-            k.store(made.numbers, place, before + ways)
+            position = value - self.low
+            before = k.load(made.numbers, position, "before")
+            k.store(made.numbers, position, before + ways)
             # Stored in any case, so that there is no branch.
             k.store(made.values, made.count, value)
             with k.when(equal(before, 0)):

@@ -1,4 +1,4 @@
-"""RAM to loops: a store whose rows are inserted where they are found; for those with tags see `emit_tags`.
+"""RAM to loops: a store whose rows are inserted where they are derived; for those with tags see `emit_tags`.
 
 Candidates that wait in columns are written, read and looked up again from the first word; here the set of a prefix is
 at hand as soon as the prefix is known. All such kernels are called in one way, with packed arguments: `memory` has what
@@ -28,7 +28,7 @@ ROW, STOP, OWN = range(3)
 class InsertEmitter(emit.Emitter):
     """Rows to the set of a table: (memory, block) -> code.
 
-    `parameters` has all that the block says the places of: "own" words of the store, "left" candidates and rows of the
+    `parameters` has all whose addresses the block has: "own" words of the store, "left" candidates and rows of the
     driver before a pause, parts of the "target" table, and then what the plan reads.
     form  the sets of the table; None for one hash of row numbers
     """
@@ -47,7 +47,7 @@ class InsertEmitter(emit.Emitter):
         self.i, self.stop = (self.scalar("own", part=part) for part in (ROW, STOP))
         self.left = self.scalar("left")
         self.size, self.room = (self.scalar(f"target {what}") for what in self.sizes)
-        # What a kernel changes in the memory, and the place in its block.
+        # What a kernel changes in the memory, and the index in its block.
         self.changing = [(2, self.left), (3, self.size)]
         width = self.target()
         self.begin()
@@ -78,21 +78,21 @@ class InsertEmitter(emit.Emitter):
         return self.form.width
 
     def begin(self) -> None:
-        place = len(self.parameters)
+        index = len(self.parameters)
         super().begin()
         # Positions of loops are words of the store as well; they come before what the plan reads.
-        self.parameters[place:place] = [("own", 0, OWN + number) for number in range(self.plan.num_loops)]
+        self.parameters[index:index] = [("own", 0, OWN + number) for number in range(self.plan.num_loops)]
 
     def leave(self, code: int, *row: Expr) -> None:
         k = self.k
-        own = k.load(self.block, 0, "own")
-        k.store(self.memory, own, self.i)
+        state_words = k.load(self.block, 0, "own")
+        k.store(self.memory, state_words, self.i)
         for number, position in enumerate(self.positions):
-            k.store(self.memory, own + OWN + number, position)
+            k.store(self.memory, state_words + OWN + number, position)
         for column, word in enumerate(row):
-            k.store(self.memory, own + OWN + len(self.positions) + column, word)
-        for place, value in self.changing:
-            k.store(self.memory, k.load(self.block, place, "place"), value)
+            k.store(self.memory, state_words + OWN + len(self.positions) + column, word)
+        for index, value in self.changing:
+            k.store(self.memory, k.load(self.block, index, "place"), value)
         k.return_(code)
 
     def leave_if_full(self) -> None:
@@ -112,21 +112,21 @@ class InsertEmitter(emit.Emitter):
     def find_prefix(self, form: SetForm) -> None:
         """The set of the prefix, as soon as that is known. A new one is entered with the first row that has it."""
         k, p, width = self.k, self.sets, form.width
-        given = [self.value(term) for term in self.plan.outputs[: width - 1]]
+        prefix = [self.value(term) for term in self.plan.outputs[: width - 1]]
         if not form.has_table:
             if width == 2:
-                k.set(self.row[0], given[0])
+                k.set(self.row[0], prefix[0])
                 self.is_reached = (self.row[0] >= 0) & (self.row[0] < p.firsts)
                 with k.when(self.is_reached):
                     k.set(self.x, self.row[0])
             k.set(self.slots, row_sets.block_of(k, p, self.x))
             return
-        given = [k.let("first", word) for word in given]
+        prefix = [k.let("first", word) for word in prefix]
         is_new = k.let("changed", self.x < 0)
-        for before, word in zip(self.row, given):
+        for before, word in zip(self.row, prefix):
             k.set(is_new, is_new | not_equal(before, word))
         with k.when(is_new):
-            k.set(self.row[:-1], given)
+            k.set(self.row[:-1], prefix)
             k.set(self.x, -1)
             row_sets.find_words(k, p.table, p.table_size, p.words, width - 1, self.row[:-1], self.x)
             with k.when(self.x >= 0):
@@ -134,8 +134,8 @@ class InsertEmitter(emit.Emitter):
 
     def write(self, tags: tuple | None) -> None:
         self.insert()
-        if self.found is not None:
-            self.k.set(self.found, 1)
+        if self.has_row is not None:
+            self.k.set(self.has_row, 1)
 
     def insert(self) -> tuple[Expr, Expr | None]:
         """Insert the row; whether it is new, and its number if rows have any."""

@@ -133,10 +133,10 @@ def _times(emitter: Emitter, number: int, lists: Sequence[_List], value: Expr, t
     """The tags times those of the rows in which the lists have a value."""
     for j, one in enumerate(lists, number):
         _advance(emitter, one, value)
-        place: Expr = one.begin
+        position: Expr = one.begin
         if emitter.plan.tags == "rows":
-            place = emitter.k.load(emitter.array("rows", "int64", j), place, "row")
-        tags = emitter.times(tags, "ordered_tags", j, place)
+            position = emitter.k.load(emitter.array("rows", "int64", j), position, "row")
+        tags = emitter.times(tags, "ordered_tags", j, position)
     return tags
 
 
@@ -166,7 +166,7 @@ def _common(emitter: Emitter, lists: Sequence[_List], word: Expr) -> Expr:
     places = [one.row * one.num_words + word - one.first_word for one in lists]
     return reduce(
         lambda a, b: a & b,
-        [emitter.k.load(one.bits, place, "bits", "uint64") for one, place in zip(lists, places)],
+        [emitter.k.load(one.bits, position, "bits", "uint64") for one, position in zip(lists, places)],
     )
 
 
@@ -186,7 +186,7 @@ def _next_common(
     high: Expr,
     is_common: n.Register,
 ) -> None:
-    """Have `value` be the next one of the shortest list, from place `at` on, that all lists have."""
+    """Have `value` be the next one of the shortest list, from index `at` on, that all lists have."""
     k = emitter.k
     with k.while_(~is_common):
         for j, one in enumerate(lists):
@@ -244,6 +244,6 @@ def number_of_bits(word: Expr) -> Expr:
 
 
 def lowest_bit(word: Expr) -> Expr:
-    """The place of the lowest bit of a word that is not zero."""
+    """The number of the lowest bit of a word that is not zero."""
     one = Constant(1, "uint64")
     return number_of_bits((word & (bitwise_not(word) + one)) - one)

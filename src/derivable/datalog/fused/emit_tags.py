@@ -1,8 +1,8 @@
 """Kernels that add up the tags of candidates, emitted from a semiring's expressions, after the candidates were inserted
-or where they are found.
+or where they are derived.
 
 A row that is new in a round takes the sum of its candidates at once, as no rule reads it before the next round. Those
-of older rows are added up in a column of their own, since rules read the tags of the round before; at the end of the
+of older rows are added up in another column, since rules read the tags of the round before; at the end of the
 round they are added to the tags, and rows whose tags say something new become recent.
 """
 
@@ -35,25 +35,25 @@ def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> 
     k = Builder("improve" if at_once else "accumulate")
     count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
     ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
-    given, tags = (_arrays(k, name, plus) for name in ("given", "tags"))
+    candidate_tags, tags = (_arrays(k, name, plus) for name in ("given", "tags"))
     pending = [] if at_once else _arrays(k, "pending", plus)
     with k.loop("i", 0, count) as i:
-        row, tag = _add_to_new(k, plus, i, ids, given, tags, old, known, is_idempotent or at_once, at_once)
+        row, tag = _add_to_new(k, plus, i, ids, candidate_tags, tags, old, known, is_idempotent or at_once, at_once)
         _wait(k, plus, row, tag, touched, stamp, pending, listed, number)
     k.return_(number, known)
     return k.kernel()
 
 
 def _add_to_new(
-    k: Builder, plus: TypedMonoid, i: Expr, ids: n.Array, given: Sequence[n.Array], tags: Sequence[n.Array], old: Expr,
-    known: Any, looks_for_news: bool, at_once: bool = False
+    k: Builder, plus: TypedMonoid, i: Expr, ids: n.Array, candidate_tags: Sequence[n.Array], tags: Sequence[n.Array],
+    old: Expr, known: Any, looks_for_news: bool, at_once: bool = False
 ) -> tuple[n.Register, tuple[n.Register, ...]]:  # fmt: skip
     """Add a candidate to the tag of a row that is new, and go on with the next one; (row, tag) of an older row.
 
     looks_for_news  whether a candidate that changes nothing is no news; of a sum that is not idempotent each one is
     at_once         whether older rows get their tags here too
     """
-    row, tag = k.load(ids, i, "row"), _load(k, given, i, plus)
+    row, tag = k.load(ids, i, "row"), _load(k, candidate_tags, i, plus)
     with k.when(known <= row):
         _store(k, tags, row, tag)
         k.set(known, row + 1)
@@ -102,13 +102,13 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
 def _merge(
     k: Builder, typed: TypedSemiring, number: Expr, listed: n.Array, tags: list[n.Array], pending: list[n.Array]
 ) -> n.Register:
-    kept = k.let("kept", 0)
+    count = k.let("kept", 0)
     with k.loop("j", 0, number) as j:
         row = k.load(listed, j, "row")
         with k.when(~_add_pending(k, typed, tags, pending, row)):
-            k.store(listed, kept, row)
-            k.set(kept, kept + 1)
-    return kept
+            k.store(listed, count, row)
+            k.set(count, count + 1)
+    return count
 
 
 def end_round_kernel(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -> n.Kernel:
@@ -132,14 +132,14 @@ def end_round_kernel(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -
             with k.loop("row", 0, visible) as row, k.when(equal(k.load(touched, row, "last"), stamp)):
                 k.store(listed, number, row)
                 k.set(number, number + 1)
-    kept = _merge(k, typed, number, listed, tags, pending)
+    count = _merge(k, typed, number, listed, tags, pending)
     with k.loop("new", visible, size) as new:
-        k.store(listed, kept, new)
-        k.set(kept, kept + 1)
+        k.store(listed, count, new)
+        k.set(count, count + 1)
     if stamps is not None:
-        with k.loop("place", 0, kept) as place:
-            k.store(stamps, k.load(listed, place, "row"), stamp)
-    k.store(memory, k.load(block, 0, "place"), kept)
+        with k.loop("place", 0, count) as index:
+            k.store(stamps, k.load(listed, index, "row"), stamp)
+    k.store(memory, k.load(block, 0, "place"), count)
     k.return_(DONE)
     return k.kernel()
 

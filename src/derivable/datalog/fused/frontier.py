@@ -50,22 +50,22 @@ class Frontier:
         self.gave_up = False
 
     def to_propagate(self, rows: slice | np.ndarray) -> slice | np.ndarray:
-        """The rows to propagate next, of those given, which have news, and those that wait; none if none waits."""
+        """The rows to propagate next, of `rows`, which have news, and those that wait; none if none waits."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         if not self.rows and count <= policy().many:
             return rows
-        given, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        all_rows, rows = rows, np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         if len(self.level) < self.table.size:
             length = next_length(len(self.level), self.table.size)
             self.level = longer(self.level, length, len(self.level), cleared=True)
         parts = [self.best_of(rows)]
         number = len(parts[0])
         if number == count and not self.rows:
-            return given
+            return all_rows
         while self.rows and (number < max(1, policy().many) or not self.most):
-            found = self.best_of(self.next_level())
-            parts.append(found)
-            number += len(found)
+            rows_of_level = self.best_of(self.next_level())
+            parts.append(rows_of_level)
+            number += len(rows_of_level)
         return self.in_order(np.concatenate(parts))
 
     def best_of(self, rows: np.ndarray) -> np.ndarray:
@@ -81,13 +81,13 @@ class Frontier:
         self.level[best] = 0
         if len(best) < len(rows):
             rows, tags = rows[~is_best], tags[~is_best]
-            place = np.searchsorted(self.lows, tags, side="right") - 1
-            numbers = np.array([number for number, _ in self.rows])[place].astype(np.int32)
+            level = np.searchsorted(self.lows, tags, side="right") - 1
+            numbers = np.array([number for number, _ in self.rows])[level].astype(np.int32)
             is_new = self.level[rows] != numbers
-            rows, place, numbers = rows[is_new], place[is_new], numbers[is_new]
+            rows, level, numbers = rows[is_new], level[is_new], numbers[is_new]
             self.level[rows] = numbers
-            order = np.argsort(place.astype(np.uint16), kind="stable")
-            ends = np.cumsum(np.bincount(place, minlength=len(self.rows)))
+            order = np.argsort(level.astype(np.uint16), kind="stable")
+            ends = np.cumsum(np.bincount(level, minlength=len(self.rows)))
             ordered, start = rows[order], 0
             for (_, parts), end in zip(self.rows, ends.tolist()):
                 if end > start:

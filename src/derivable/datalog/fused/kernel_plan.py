@@ -1,4 +1,4 @@
-"""The kernel of a store, planned for the layouts of its tables and kept.
+"""The kernel of a store, planned for the layouts of its tables and saved.
 
 A store that has seen many rows runs as one kernel, unless one of its steps has none: one that computes with texts, or
 with functions of floats that libraries round differently, or, for tags that are no semiring's, with negation. Then the
@@ -155,12 +155,12 @@ def plan(state: State, store: m.Store, has_factors: bool = False) -> BoundPlan |
     has_factors  whether tags that are no semiring's are written as factors, not as numbers of rows
     """
     planner = _Planner(state, store, has_factors)
-    # Stores are kept with the program; one that is not may leave its number to another one.
+    # Stores are saved with the program; one that is not may leave its number to another one.
     key = "kernels", id(store), planner.tags, state.counts is None
-    owner, kept = state.plans.setdefault(key, (store, []))
+    owner, plans = state.plans.setdefault(key, (store, []))
     if owner is not store:
-        _, kept = state.plans[key] = store, []
-    for one in kept:
+        _, plans = state.plans[key] = store, []
+    for one in plans:
         if (bound := one.bind(state)) is not None:
             return bound
     try:
@@ -168,7 +168,7 @@ def plan(state: State, store: m.Store, has_factors: bool = False) -> BoundPlan |
     except _Unsupported as unsupported:
         return str(unsupported)
     if planner.may_be_kept:
-        kept.append(made.store_plan)
+        plans.append(made.store_plan)
     return made
 
 
@@ -328,18 +328,18 @@ class _Planner:
                 raise _Unsupported("an operator has no kernel")
 
     def read(self, read: Read) -> tuple[Table, Index | None]:
-        found = read.of(self.state)
-        self.recipes[len(self.steps)], self.reads[len(self.steps)] = read, found
-        self.layouts.append(read.layout(*found))
-        return found
+        source = read.of(self.state)
+        self.recipes[len(self.steps)], self.reads[len(self.steps)] = read, source
+        self.layouts.append(read.layout(*source))
+        return source
 
     def columns(self, scan: m.Scan, needed: frozenset[str]) -> tuple[tuple, tuple, tuple]:
         """(what columns must hold, pairs that must be equal, what to take) of a scan; names are bound."""
-        found = m.bindings(scan, self.registers)
-        checks = tuple((c, self.term(term)) for c, term in found.keys)
+        bindings = m.bindings(scan, self.registers)
+        checks = tuple((c, self.term(term)) for c, term in bindings.keys)
         types = {term.name: term.type for term in scan.terms if isinstance(term, Var)}
-        takes = tuple((c, self.register(name, types[name])) for name, c in found.fresh.items() if name in needed)
-        return checks, found.repeats, takes
+        takes = tuple((c, self.register(name, types[name])) for name, c in bindings.fresh.items() if name in needed)
+        return checks, bindings.repeats, takes
 
     def join(self, node: m.Join, needed: frozenset[str]) -> None:
         scan = node.right
@@ -360,8 +360,8 @@ class _Planner:
         self.steps.append(kernel_steps.Match(layout, index.kind, keys, repeats, takes, only_exists, is_stamped, within))
 
     def intersected(self, nodes: Sequence[m.Operator], number: int) -> list[m.Scan]:
-        """The scans of the joins from a place on that are about one more variable, whose values are intersected."""
-        found: list[m.Scan] = []
+        """The scans of the joins from an index on that are about one more variable, whose values are intersected."""
+        scans: list[m.Scan] = []
         variable: str | None = None
         for node in nodes[number:]:
             if self.state.counts is not None or not isinstance(node, m.Join):
@@ -374,8 +374,8 @@ class _Planner:
             if not is_one or not self.has_trie(scan) or (variable is not None and names != {variable}):
                 break
             (variable,) = names
-            found.append(scan)
-        return found
+            scans.append(scan)
+        return scans
 
     def has_trie(self, scan: m.Scan) -> bool:
         """Whether a relation has all its rows, in a table."""
@@ -399,12 +399,12 @@ class _Planner:
                 kernel_steps.Intersect(index.kind, terms, count, register if number == len(scans) else None)
             )
 
-    def bounds_in(self, found: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
+    def bounds_in(self, interval: m.Range, scan: m.Scan) -> tuple[tuple[str, Expr], ...]:
         """The bounds of a range as an ordered index takes them; it has one run if the relation does not change."""
         if scan.relation not in self.state.complete or not isinstance(self.state.tables[scan.relation], Table):
             raise _Unsupported("it joins by an ordered index of a relation that still grows")
         bounds = []
-        for bound in found.bounds:
+        for bound in interval.bounds:
             value, valid, _ = self.value(bound.value)
             if valid is not ALWAYS:
                 self.steps.append(kernel_steps.Condition(valid))

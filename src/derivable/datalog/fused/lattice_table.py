@@ -1,8 +1,9 @@
 """The table of a relation that has a lattice, while its stratum runs.
 
-`found` has a row for each combination of the other columns, whose tag is the join of all values so far. A row with a
-better value waits until it is propagated: then it is appended to the log, as a recent row of all columns. So rules read
-ordinary rows, some of which have got better since; what follows from such ones is no better than what is there.
+`joined_rows` has a row for each combination of the other columns, whose tag is the join of all values so far. A row
+with a better value waits until it is propagated: then it is appended to the log, as a recent row of all columns. So
+rules read ordinary rows, some of which have got better since; what follows from such ones is no better than what is
+there.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from derivable.device.cpu.memory import empty, longer, next_length, zeros
 class LatticeTable(Table):
     """frontier  the rows that wait, where values have an order
     keeps_log  whether rules read rows that are not recent
-    touched, listed  [row] of `found`: the round in which an older row got better last; the first `number` are those of
-                     this round. Rows from `old` on are new
+    touched, listed  [row] of `joined_rows`: the round in which an older row got better last; the first `number` are
+                     those of this round. Rows from `old` on are new
     """
 
     def __init__(
@@ -36,12 +37,12 @@ class LatticeTable(Table):
         self.row_set.may_have_prefixes = self.row_set.may_be_sorted = False
         self.lattice, self.symbols, self.keeps_log = lattice, symbols, keeps_log
         self.value_type, self.dtype = self.types[-1], column_dtype(self.types[-1])
-        self.found = Table(name, self.types[:-1], lambda count: empty(count, self.dtype))
+        self.joined_rows = Table(name, self.types[:-1], lambda count: empty(count, self.dtype))
         self.touched, self.listed = zeros(0, np.int32), empty(0, np.int64)
         self.number = self.old = self.seen = 0
         self.stamp = 1
         is_ordered = lattice.direction != 0 and not is_ranked(self.value_type)
-        self.frontier = Frontier(self.found, lattice.direction, np.inf) if is_ordered else None
+        self.frontier = Frontier(self.joined_rows, lattice.direction, np.inf) if is_ordered else None
 
     @property
     def joins_values(self) -> bool:
@@ -50,12 +51,12 @@ class LatticeTable(Table):
     def insert(
         self, columns: Sequence[np.ndarray], count: int, check_budget: Callable[[], Any] | None = None
     ) -> np.ndarray:
-        """Join values into the rows of `found`, whose numbers it returns."""
-        known = self.found.size
-        ids = self.found.insert(columns[:-1], count, check_budget)
+        """Join values into the rows of `joined_rows`, whose numbers it returns."""
+        known = self.joined_rows.size
+        ids = self.joined_rows.insert(columns[:-1], count, check_budget)
         values = np.ascontiguousarray(columns[-1], np.int64).view(self.dtype)
-        if len(self.touched) < self.found.size:
-            length = next_length(len(self.touched), self.found.size)
+        if len(self.touched) < self.joined_rows.size:
+            length = next_length(len(self.touched), self.joined_rows.size)
             self.touched = longer(self.touched, length, len(self.touched), cleared=True)
             self.listed = longer(self.listed, length, self.number)
         self.seen += count
@@ -65,11 +66,11 @@ class LatticeTable(Table):
             join = policy().kernels.function_of(accumulate_kernel, self.lattice.typed(self.value_type), True, True)
             self.number, _ = join(
                 *(count, self.old, known, self.stamp, self.number, ids, self.touched, self.listed),
-                *(values, self.found.tags),
+                *(values, self.joined_rows.tags),
             )
         elif count:
             self.join(ids, values, known)
-        self.row_set.gathered = self.number + self.found.size - self.old
+        self.row_set.gathered = self.number + self.joined_rows.size - self.old
         return ids
 
     def join(self, ids: np.ndarray, values: np.ndarray, known: int) -> None:
@@ -78,7 +79,7 @@ class LatticeTable(Table):
         ids = ids[order]
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         rows, offsets = ids[starts], np.append(starts, len(ids))
-        values, tags = reduce_segments(values[order], offsets, self.joined), self.found.tags
+        values, tags = reduce_segments(values[order], offsets, self.joined), self.joined_rows.tags
         is_new = rows >= known
         tags[rows[is_new]] = values[is_new]
         rows, before = rows[~is_new], tags[rows[~is_new]]
@@ -94,21 +95,21 @@ class LatticeTable(Table):
         return self.lattice.joined(a.view(np.int64), b.view(np.int64), self.value_type, self.symbols).view(self.dtype)
 
     def all_waiting(self) -> np.ndarray:
-        """The rows of `found` that are better than when they were propagated; they wait no more."""
+        """The rows of `joined_rows` that are better than when they were propagated; they wait no more."""
         waiting = [] if self.frontier is None else [self.frontier.all_rows()]
         return np.unique(np.concatenate([self.better_rows(), *waiting]))
 
     def better_rows(self) -> np.ndarray:
-        """The rows of `found` that have got better since the last call, or are new."""
-        rows = np.concatenate([self.listed[: self.number], np.arange(self.old, self.found.size)])
-        self.number, self.old = 0, self.found.size
+        """The rows of `joined_rows` that have got better since the last call, or are new."""
+        rows = np.concatenate([self.listed[: self.number], np.arange(self.old, self.joined_rows.size)])
+        self.number, self.old = 0, self.joined_rows.size
         return rows
 
     def wait(self, rows: np.ndarray) -> None:
-        """Rows of `found` that are better than when they were propagated: all there are."""
-        self.touched, self.listed = zeros(self.found.size, np.int32), empty(self.found.size, np.int64)
+        """Rows of `joined_rows` that are better than when they were propagated: all there are."""
+        self.touched, self.listed = zeros(self.joined_rows.size, np.int32), empty(self.joined_rows.size, np.int64)
         self.listed[: len(rows)] = rows
-        self.number, self.old = len(rows), self.found.size
+        self.number, self.old = len(rows), self.joined_rows.size
 
     def take_news(self) -> int:
         rows: slice | np.ndarray = self.better_rows()
@@ -121,20 +122,20 @@ class LatticeTable(Table):
             self.size = 0
         start = self.size
         if count:
-            values = self.found.tags[rows]
+            values = self.joined_rows.tags[rows]
             if self.frontier is not None:
                 # What is better than all that it follows from shows that the best rows are not final.
                 self.frontier.one = float((values * float(self.frontier.sign)).max())
             if len(self.log) < start + count:
                 self.grow_log(start + count)
             for c in range(len(self.types) - 1):
-                self.log[start : start + count, c] = self.found.column(c, rows)
+                self.log[start : start + count, c] = self.joined_rows.column(c, rows)
             self.log[start : start + count, -1] = values.view(np.int64)
         self.size = self.visible_size = start + count
         self.recent = slice(start, self.size)
         return count
 
     def all_rows(self) -> tuple[list[np.ndarray], int]:
-        """The columns of words [row] of what is found, and their length."""
-        columns = [self.found.column(c) for c in range(len(self.types) - 1)]
-        return [*columns, self.found.tags[: self.found.size].view(np.int64)], self.found.size
+        """The columns of words [row] of `joined_rows`, and their length."""
+        columns = [self.joined_rows.column(c) for c in range(len(self.types) - 1)]
+        return [*columns, self.joined_rows.tags[: self.joined_rows.size].view(np.int64)], self.joined_rows.size

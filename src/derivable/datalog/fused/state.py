@@ -71,7 +71,7 @@ class State:
         self.plans: dict[Any, Any] = {}
 
     def count(self, node: m.Operator, rows: int) -> None:
-        """An operator of a query has given rows."""
+        """An operator of a query has made rows."""
         assert self.counts is not None
         self.counts[id(node)] = self.counts.get(id(node), 0) + rows
 

@@ -192,11 +192,11 @@ class StoreState:
         assert self.bound_plan is not None
         columns = [] if keep or self.kernel.columns != self.kinds else self.columns
         self.bound_plan.update_indexes()
-        for found in self._parts(columns, keep):
+        for part in self._parts(columns, keep):
             self.state.deadline.remaining()
-            self.candidates += found[1]
-            if found[1]:
-                yield found
+            self.candidates += part[1]
+            if part[1]:
+                yield part
         if not keep:
             self.kinds, self.columns = self.kernel.columns, columns
 

@@ -73,10 +73,10 @@ class TagAccumulator:
         ids = table.insert(columns, count)
         if len(self.touched) < self.old:
             self._grow(len(table.log))
-        given, there = parts_of(tags), parts_of(table.tags)
+        candidate_tags, there = parts_of(tags), parts_of(table.tags)
         self.number, self.known = self.accumulate(
             *(count, self.old, self.known, stamp, self.number, ids, self.touched, self.listed),
-            *(*given, *there, *self.pending),
+            *(*candidate_tags, *there, *self.pending),
         )
 
     def _grow(self, capacity: int) -> None:
@@ -89,20 +89,20 @@ class TagAccumulator:
     def merge(self, stamp: int) -> None:
         """The end of a round: sums become tags, and what is news becomes recent."""
         table = self.table
-        old, kept = self.old if self.is_begun else table.size, 0
+        old, num_changed = self.old if self.is_begun else table.size, 0
         if self.frontier is not None:
-            kept = self.number
+            num_changed = self.number
         elif self.number:
             assert self.merged is not None
-            kept = self.merged(self.number, self.listed, *parts_of(table.tags), *self.pending)
-        changed, new = self.listed[:kept], slice(old, table.size)
+            num_changed = self.merged(self.number, self.listed, *parts_of(table.tags), *self.pending)
+        changed, new = self.listed[:num_changed], slice(old, table.size)
         table.recent = new
-        if kept:
-            table.recent = empty(kept + table.size - old, np.int64)
-            table.recent[:kept] = changed
+        if num_changed:
+            table.recent = empty(num_changed + table.size - old, np.int64)
+            table.recent[:num_changed] = changed
             for start in range(old, table.size, policy().chunk):
                 stop = min(start + policy().chunk, table.size)
-                table.recent[kept + start - old : kept + stop - old] = np.arange(start, stop)
+                table.recent[num_changed + start - old : num_changed + stop - old] = np.arange(start, stop)
         if self.frontier is not None:
             table.recent = self.frontier.to_propagate(table.recent)
             table.become_recent(table.recent, stamp)

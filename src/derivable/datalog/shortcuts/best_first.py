@@ -96,7 +96,7 @@ class BestValueFirst(Shortcut):
         return None if table is None or table.frontier is None else cls(run, number, table, table.frontier)
 
     def pays(self) -> bool:
-        table, others, frontier = self.table, self.table.found, self.frontier
+        table, others, frontier = self.table, self.table.joined_rows, self.frontier
         if table.seen + policy().call_rows * table.stamp < policy().few_rows or frontier.gave_up or not frontier.most:
             return False
         if not others.size or not others.row_set.enter(others):

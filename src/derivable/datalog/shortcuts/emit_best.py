@@ -213,8 +213,8 @@ class BestEmitter(emit.Emitter):
             k.store(self.local, y, tag)
             self.queue(y, tag)
         k.set(self.made, self.made + 1)
-        if self.found is not None:
-            k.set(self.found, 1)
+        if self.has_row is not None:
+            k.set(self.has_row, 1)
 
     def queue(self, y: Expr, tag: Expr) -> None:
         k = self.k
