@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import click
 
 from derivable.cli.report import write_facts, write_json
 from derivable.cli.user_file import provenance_option
-from derivable.core.lazy import optional_module
+from derivable.core.diagnostics import MissingDependencyError
+from derivable.core.lazy import INSTALL
 
 
 @click.group("demo")
@@ -71,7 +73,7 @@ def digits_command(
     Images are split into train and test before they are paired. Prints the training time, the part of it
     in the logic layer (forward and backward), and accuracies on the test images, and writes a picture.
     """
-    optional_module("torch", "torch", "demo")
+    _check_packages(shared)
     from derivable_demos.digits import Settings, learn
     from derivable_demos.picture import digits_picture
 
@@ -108,7 +110,7 @@ def sudoku_command(grids: int, compiler: str, **shared: Any) -> None:
     The visual Sudoku task of the KLay paper: no digit is ever told. The rules, a CNF over 64 variables, are
     compiled to a circuit that gives the exact probability of validity.
     """
-    optional_module("torch", "torch", "demo")
+    _check_packages(shared)
     from derivable_demos.picture import sudoku_picture
     from derivable_demos.sudoku import Settings, learn
 
@@ -155,6 +157,21 @@ def _run(
     write_facts([("training seconds", seconds), symbolic, *shares, ("picture", str(output))])
 
 
+def _check_packages(shared: dict[str, Any]) -> None:
+    """Raises MissingDependencyError, before anything is done, that names all packages which the demo lacks."""
+    needed = {"torch": "torch", "matplotlib": "matplotlib"}
+    if shared["data"] is None:
+        needed["sklearn"] = "scikit-learn"
+    missing = [package for module, package in needed.items() if find_spec(module) is None]
+    if missing:
+        # pip takes a build of torch with CUDA by default.
+        on_linux = INSTALL["torch"].partition("; ")[2] if "torch" in missing else ""
+        raise MissingDependencyError(
+            f"this needs {', '.join(missing)}: not installed",
+            hint="; ".join(filter(None, ("pip install 'derivable[demo]'", on_linux))),
+        )
+
+
 def _data(shared: dict[str, Any]) -> Any:
     """The images; also sets torch's threads, since this process has nothing else to do."""
     import torch
@@ -162,7 +179,6 @@ def _data(shared: dict[str, Any]) -> Any:
     from derivable.device.cpu.threads import available_cores
     from derivable_demos.handwriting import mnist, scikit_digits
 
-    optional_module("matplotlib.figure", "matplotlib", "demo")  # before the training, not after it
     torch.set_num_threads(shared["threads"] or (available_cores() if shared["data"] else 1))
     data = mnist(shared["data"][1], shared["seed"]) if shared["data"] else scikit_digits(shared["seed"])
     return data if shared["subset"] is None else data.subset(shared["subset"])

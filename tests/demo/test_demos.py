@@ -1,5 +1,6 @@
 """The demos from the command line to the picture: short runs here, the promised accuracies in the slow ones."""
 
+import importlib.util
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from data import data_path
 from derivable.cli.main import USER_ERROR, main
 from derivable.core.diagnostics import DerivableError
+from derivable_demos import command
 from derivable_demos.digits import Settings, learn
 from derivable_demos.handwriting import scikit_digits
 from derivable_demos.picture import digits_picture
@@ -111,6 +113,28 @@ def test_bad_options(name, tmp_path, monkeypatch, capsys):
     assert main(["demo", "digits", *options]) == USER_ERROR
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("demo", ["digits", "sudoku"])
+@pytest.mark.parametrize(
+    ("lacking", "named", "options"),
+    [
+        (("torch", "matplotlib", "sklearn"), "torch, matplotlib, scikit-learn", []),
+        (("sklearn",), "scikit-learn", []),
+        (("matplotlib", "sklearn"), "matplotlib", ["--data", "mnist", "folder"]),
+    ],
+)
+def test_all_packages_that_a_demo_lacks_are_named_before_it_begins(
+    demo, lacking, named, options, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in lacking else found(name))
+    assert main(["demo", demo, *options]) == USER_ERROR
+    error = capsys.readouterr().err
+    assert f"this needs {named}: not installed" in error
+    assert "pip install 'derivable[demo]'" in error
+    assert ("download.pytorch.org" in error) == ("torch" in lacking)
 
 
 def test_a_failed_picture_leaves_the_old_one(tmp_path, monkeypatch):
