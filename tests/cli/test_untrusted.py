@@ -1,5 +1,6 @@
 """What a program of somebody else may read and write."""
 
+import itertools
 import os
 
 import pytest
@@ -140,6 +141,37 @@ def test_roots_are_folders_and_not_beginnings_of_names(tmp_path):
     assert not Roots.of([tmp_path / "a"]).holds(tmp_path / "ab" / "x")
     assert not Roots.of([tmp_path / "a"]).holds(tmp_path / "a" / ".." / "ab" / "x")
     assert Roots.of(None).holds("/anything")
+
+
+# What names a file: (the ending of the program's name, its text), where links lead in a circle or no file can be.
+NAMING = {
+    "facts": ("scl", '@file("{}.csv")\ntype h(s: String)\nquery h\n'),
+    "result": ("scl", 'rel h = {{"a"}}\n@file("{}.csv")\nquery h\n'),
+    "import": ("scl", 'import "{}.scl"\n'),
+    "ProbLog": ("pl", ":- consult('{}.pl').\nquery(a).\na.\n"),
+    "Soufflé's facts": ("dl", '.decl h(s:symbol)\n.input h(filename="{}.csv")\n.output h\n'),
+    "Soufflé's result": ("dl", '.decl h(s:symbol)\nh("a").\n.output h(filename="{}.csv")\n'),
+    "Soufflé's include": ("dl", '.include "{}.dl"\n.decl h(s:symbol)\n.output h\n'),
+}
+
+
+@pytest.mark.parametrize("options", [(), ("-o", "out"), ("--allow-files",)], ids=" ".join)
+@pytest.mark.parametrize("name", ["loop", "a\0b", "a" * 300])
+@pytest.mark.parametrize("form", NAMING)
+def test_paths_that_lead_nowhere_are_errors_of_ours(home, capsys, form, name, options):
+    for folder, ending in itertools.product((home / "current", home / "program"), ("csv", "scl", "pl", "dl")):
+        (folder / f"loop.{ending}").symlink_to(f"loop.{ending}")
+    ending, text = NAMING[form]
+    # A name in Datalog's text has its characters as escapes.
+    name = name.replace("\0", "\\0") if ending == "scl" else name
+    (home / "program" / f"p.{ending}").write_text(text.format(name))
+    status = main(["run", str(home / "program" / f"p.{ending}"), *options])
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    # Soufflé's results are printed unless a folder is named; there a link is replaced, and not followed.
+    is_printed = form == "Soufflé's result" and "-o" not in options
+    is_replaced = form.endswith("result") and name == "loop" and options
+    assert status == (0 if is_printed or is_replaced else 1), error
 
 
 def test_two_queries_have_two_files(home, run):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.bridge.protocol import Engine
+from derivable.core.arguments import without_numbers
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 from derivable.parallel import layout
 
@@ -31,6 +32,8 @@ def as_leaf(value: Any, what: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError:
         raise ShapeError(f"{what} is no array: its rows have different lengths") from None
+    except (RuntimeError, TypeError) as error:
+        raise without_numbers(error, what) from None
     if array.dtype.kind == "O":
         raise TypeMismatchError(
             f"{what} has dtype object", hint="give numbers: bool, integers, and floats of 16, 32 or 64 bits"

@@ -415,7 +415,7 @@ def _files_of_queries(program: Any, file: str, output: str | None, allow_files: 
     if not program.files:
         return {}
     from derivable.core.diagnostics import DomainError
-    from derivable.core.files import checked_path
+    from derivable.core.files import checked_path, followed
     from derivable.core.roots import Roots
     from derivable.datalog.facts.fact_files import declared
 
@@ -425,7 +425,7 @@ def _files_of_queries(program: Any, file: str, output: str | None, allow_files: 
     for name, attribute in program.files.items():
         path, form = declared(attribute)
         place = (Path(file).parent if folder is None else folder) / checked_path(path)
-        other = next((other for other, (taken, _) in files.items() if taken.resolve() == place.resolve()), None)
+        other = next((other for other, (taken, _) in files.items() if followed(taken) == followed(place)), None)
         if other is not None:
             raise DomainError(
                 f"the queries `{other}` and `{name}` are both written to {path}",
@@ -455,6 +455,7 @@ def _write_files(database: Any, files: dict[str, Any], names: list[str], output:
     """The files that the program's queries name with `@file`, and those that --output asks for."""
     if not files and output is None:
         return
+    from derivable.core.files import followed
     from derivable.datalog.api.fact_output import write_facts
     from derivable.datalog.facts.file_forms import FileForm
 
@@ -467,10 +468,10 @@ def _write_files(database: Any, files: dict[str, Any], names: list[str], output:
     folder, star, ending = output.partition("*")
     ending = ending if star else ".csv"
     # A file that its query names has the form that it says.
-    written = {place.resolve() for place, _ in files.values()}
+    written = {followed(place) for place, _ in files.values()}
     for name in names:
         path = Path(folder) / f"{_as_file_name(name)}{ending}"
-        if path.resolve() not in written:
+        if followed(path) not in written:
             # Soufflé's files have no header.
             write_facts(database[name], path, FileForm(header=True if ending.lower() == ".csv" else None))
         click.echo(f"{path}: {len(database[name]):,} facts", err=True)

@@ -30,6 +30,18 @@ def integer(value: Any, name: str, low: int | None = None, high: int | None = No
     raise DomainError(f"{name} is {shown}, expected {expected}", hint=hint)
 
 
+def without_numbers(error: Exception, what: str) -> Exception:
+    """The error to raise where NumPy could not read a value: that of torch or JAX, for a tensor that has no numbers to
+    read, in our words, and any other as it is."""
+    if isinstance(error, RuntimeError) and "requires grad" in str(error):
+        message, hint = f"{what} requires gradients, which numbers do not record", "give `x.detach()`"
+    elif isinstance(error, RuntimeError) or type(error).__name__ == "TracerArrayConversionError":
+        message, hint = f"{what} is traced, and this computes on numbers", "call this outside of what is traced"
+    else:
+        return error
+    return UnsupportedError(message, hint=f"{hint}; gradients go through whole tensors, such as `torch.stack([...])`")
+
+
 def seed_of(value: Any, name: str = "seed") -> int:
     """A seed, an integer of any size and sign, as 64 bits without a sign, which all generators take. Raises DomainError
     for anything else."""

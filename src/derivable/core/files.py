@@ -30,6 +30,14 @@ def checked_path(path: str | os.PathLike) -> Path:
     return Path(path)
 
 
+def followed(path: str | os.PathLike) -> Path:
+    """The whole path, without links; one whose links lead in a circle stays as it is, and nothing can be opened there.
+
+    Raises DomainError for anything that names no file. (`Path.resolve` has errors of its own for both.)
+    """
+    return Path(os.path.realpath(checked_path(path)))
+
+
 def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -> bytes:
     """The content of a file, decompressed if it starts with gzip's magic number, whatever its name.
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from derivable.core.files import followed
+
 
 @dataclass(frozen=True)
 class Roots:
@@ -16,12 +18,12 @@ class Roots:
 
     @staticmethod
     def of(folders: Sequence[str | os.PathLike] | None) -> Roots:
-        return Roots(None if folders is None else tuple(Path(folder).resolve() for folder in folders))
+        return Roots(None if folders is None else tuple(map(followed, folders)))
 
     def holds(self, path: str | os.PathLike) -> bool:
         if self.folders is None:
             return True
-        place = Path(path).resolve()
+        place = followed(path)
         return any(place.is_relative_to(folder) for folder in self.folders)
 
     def refusal(self, path: str | os.PathLike, use: str) -> tuple[str, str]:
@@ -29,6 +31,6 @@ class Roots:
         shown = " and ".join(map(str, dict.fromkeys(self.folders or ())))
         ways = {"read": "another folder with --root DIR", "write": "a folder with -o DIR"}
         return (
-            f"the program may not {use} {Path(path).resolve()}{f', which is not in {shown}' if shown else ''}",
+            f"the program may not {use} {followed(path)}{f', which is not in {shown}' if shown else ''}",
             f"allow {ways[use]}, or, if you trust the program, all files with --allow-files",
         )

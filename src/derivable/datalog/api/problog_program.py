@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
-from derivable.core.files import checked_path
+from derivable.core.files import checked_path, followed
 from derivable.datalog.api.conversion import problog_text
 from derivable.datalog.api.program import Program
 from derivable.datalog.problog.names import Shown
@@ -70,7 +70,7 @@ class ProblogProgram(Program):
         seen = set() if source.startswith("<") else {Path(source).resolve()}
 
         def include(name: str, span: Span) -> tuple[str, str]:
-            path = (folder / checked_path(name)).resolve()
+            path = followed(folder / checked_path(name))
             path = path if path.suffix else path.with_suffix(".pl")
             message = hint = None
             if not roots.holds(path):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.arguments import check_on_cpu, is_integer
+from derivable.core.arguments import check_on_cpu, is_integer, without_numbers
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
 from derivable.datalog.policy.costs import policy
@@ -264,7 +264,10 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         check_on_cpu(column, f"the tensor of facts for `{name}`")
         return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
-    array = _unmasked(np.asanyarray(values))
+    try:
+        array = _unmasked(np.asanyarray(values))
+    except (RuntimeError, TypeError) as error:
+        raise without_numbers(error, f"the tensor of facts for `{name}`") from None
     if array.dtype.kind != "T" or len(array) < policy().many or array.ndim != 1:
         return array
     try:

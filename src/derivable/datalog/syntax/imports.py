@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
-from derivable.core.files import checked_path, utf8_text
+from derivable.core.files import checked_path, followed, utf8_text
 from derivable.core.roots import Roots
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
@@ -36,7 +36,7 @@ def _items(syntax: s.Syntax, directory: Path, seen: set[Path], roots: Roots) -> 
             items.append(item)
             continue
         try:
-            path = (directory / checked_path(item.path)).resolve()
+            path = followed(directory / checked_path(item.path))
         except DomainError as error:
             syntax.error(ParseError, error.message, item.span, error.hint)
         if path in seen:
@@ -85,7 +85,10 @@ def _within(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
     directories = (Path.cwd(), *(() if path is None else (path.resolve().parent,)))
 
     def allowed(name: str, attribute: s.Attribute) -> str:
-        candidates = [(directory / name).resolve() for directory in directories]
+        try:
+            candidates = [followed(directory / checked_path(name)) for directory in directories]
+        except DomainError as error:
+            syntax.error(ParseError, error.message, attribute.span, error.hint)
         held = [file for file in candidates if roots.holds(file)]
         file = next((file for file in (*held, *candidates) if file.is_file()), (*held, *candidates)[0])
         if file not in held:

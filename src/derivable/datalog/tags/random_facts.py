@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from derivable.core.arguments import without_numbers
 from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 
@@ -206,5 +207,7 @@ def as_floats(values: Any) -> np.ndarray:
     """Tags as an array of float64. Raises DomainError for integers beyond that."""
     try:
         return np.asarray(values, np.float64)
+    except (RuntimeError, TypeError) as error:
+        raise without_numbers(error, "a tag") from None
     except OverflowError:
         raise DomainError(f"a tag is beyond {np.finfo(np.float64).max:.2g}, what a float of 64 bits holds") from None

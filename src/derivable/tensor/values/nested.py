@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.arguments import is_integer
+from derivable.core.arguments import is_integer, without_numbers
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
+from derivable.tensor.values.libraries import named
 
 # No tensor has more axes than NumPy's.
 _DEEPEST = 64
@@ -64,4 +65,7 @@ def nested_entries(
     indices = np.array(paths, np.int64).reshape(-1, axes).T
     if shape is None:
         shape = tuple(int(size) for size in indices.max(axis=1, initial=-1) + 1)
-    return shape, indices, np.array(values) if values else np.empty(0)
+    try:
+        return shape, indices, np.array(values) if values else np.empty(0)
+    except (RuntimeError, TypeError) as error:
+        raise without_numbers(error, f"a tensor{named(name)}") from None

@@ -20,7 +20,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core import html
-from derivable.core.arguments import integer, is_integer
+from derivable.core.arguments import integer, is_integer, without_numbers
 from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, ShapeError, UnsupportedError
 from derivable.core.lazy import optional_module
 from derivable.core.registry import Registry
@@ -345,7 +345,11 @@ def elements(values: Any, semiring: Semiring, name: str = "") -> np.ndarray:
 
     Raises DomainError for complex numbers, texts, and what lies outside the semiring's domain.
     """
-    of, array = named(name), np.asarray(values)
+    of = named(name)
+    try:
+        array = np.asarray(values)
+    except (RuntimeError, TypeError) as error:
+        raise without_numbers(error, f"the tensor of values{of}") from None
     if array.dtype.kind not in "biuf" and not (array.dtype == object and all(map(is_integer, array.flat))):
         wrong = [x for x in array.flat if not isinstance(x, Real)] if array.dtype == object else None
         raise DomainError(
@@ -532,6 +536,8 @@ def dense_array(value: Any, name: str = "") -> np.ndarray:
             f"the rows of the list{named(name)} have different lengths",
             hint="give a dictionary {index: {index: number}}",
         ) from None
+    except (RuntimeError, TypeError) as error:
+        raise without_numbers(error, f"the tensor{named(name)}") from None
     # What is in an array, and is no number, `elements` says.
     if array.dtype == object and not array.ndim and not is_integer(array.item()):
         raise DomainError(
