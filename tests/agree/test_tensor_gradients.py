@@ -8,6 +8,7 @@ the sum of such terms, of the adjoint and of the other factors.
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -318,6 +319,41 @@ def test_more_drawn_sums(door):
 def test_dense_operands_of_every_sum(door):
     for subscripts, seed in itertools.product(texts_of(door), range(8)):
         check(door, subscripts, seed)
+
+
+def in_python(subscripts, operands):
+    """The same sum by a loop over all terms, in Python's floats."""
+    axes, result = axes_of(subscripts)
+    letters = sorted(set().union(*axes))
+    total = np.zeros([SIZES[letter] for letter in result])
+    for indices in itertools.product(*(range(SIZES[letter]) for letter in letters)):
+        at = dict(zip(letters, indices))
+        factors = [float(x[tuple(at[letter] for letter in of)]) for of, x in zip(axes, operands)]
+        if 0.0 not in factors:
+            total[tuple(at[letter] for letter in result)] += math.prod(factors)
+    return total
+
+
+def test_the_reference_is_a_loop_over_all_terms():
+    for seed in range(40):
+        subscripts = drawn_subscripts(np.random.default_rng(seed))
+        operands, _ = drawn(subscripts, seed, is_signed=True)
+        with np.errstate(invalid="ignore"):
+            agree(summed(operands, *axes_of(subscripts)), in_python(subscripts, operands), subscripts, atol=1e-9)
+
+
+def test_numbers_that_cancel_before_they_meet_a_nan():
+    """A program multiplies first; an Einstein sum adds up in a step what one operand alone has, as its page says."""
+    column, nan = torch.tensor([[1.0], [-1.0]]), torch.tensor([np.nan])
+    of = dv.tensor.parse(TOTALS["ij,j->"], {"T0": 2, "T1": 1})
+    for whole in (
+        of(T0=column, T1=nan),
+        dv.tensor.compile(of)(T0=column, T1=nan),
+        dv.tensor.Function(of)(T0=column, T1=nan),
+    ):
+        assert np.isnan(float(whole))
+    assert float(dv.tensor.einsum("ij,j->", column, nan)) == 0.0
+    assert np.isnan(float(dv.tensor.einsum("ij,j->", torch.tensor([[1.0], [-2.0]]), nan)))
 
 
 def test_second_derivatives():
