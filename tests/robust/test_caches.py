@@ -130,3 +130,24 @@ def test_a_folder_of_another_user_is_not_taken(tmp_path, chosen):
     os.chown(folder, 65534, 65534)
     with pytest.warns(DerivableWarning, match="belongs to the user of number 65534"):
         assert chosen(folder) != folder.resolve()
+
+
+def test_nothing_of_the_working_directory_is_run_or_read(tmp_path):
+    """Numba reads a file there that says where its pickled indexes are, and Python would import modules from there."""
+    command = shutil.which("derivable", path=str(Path(sys.executable).parent))
+    if command is None:
+        pytest.skip("the package is not installed with its command")
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'elsewhere'}\n")
+    for module in ("numba", "numpy", "llvmlite", "rich", "lark", "pysdd", "sitecustomize"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'RAN')!r}, 'w')\n")
+    (tmp_path / "p.scl").write_text(
+        "rel n = {0} rel n(x + 1) = n(x), x < 300000 rel m(x, x % 7) = n(x)\n"
+        "rel k(a, c) = c := count(x: m(x, a)) rel 0.5::coin(x) = k(x, _) query coin"
+    )
+    before = {path.name for path in tmp_path.iterdir()}
+    ran = subprocess.run(
+        [command, "run", "p.scl", "--provenance", "exact"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "0.5" in ran.stdout
+    assert {path.name for path in tmp_path.iterdir()} == before
