@@ -45,6 +45,21 @@ if TYPE_CHECKING:
     help="Run the hardware on the example inputs, and set its cycles beside the model in the report.",
 )
 @click.option(
+    "--run",
+    "run_on",
+    type=click.Path(),
+    metavar="FILE",
+    help="Run the hardware on the samples of a file, a pass at a time, in what --simulate names, else on the golden "
+    "machine: .npz by the names of the inputs, .npy or .csv of the only one, k times as long as the example along its "
+    "first axis for k passes.",
+)
+@click.option(
+    "--outputs",
+    type=click.Path(),
+    metavar="FILE",
+    help="Where the outputs of --run go: .npz, or .npy or .csv of the only one. [default: DIR/outputs.npz]",
+)
+@click.option(
     "--place",
     metavar="DEVICE",
     help="Put the hardware through Yosys and nextpnr on ecp5-85k, ecp5-45k, gw2a-18 or a TOML file like theirs, and "
@@ -68,6 +83,8 @@ def accelerate_command(
     symbolic: tuple[str, ...],
     calibrate: str | None,
     simulate: Literal["verilator", "icarus", "python"] | None,
+    run_on: str | None,
+    outputs: str | None,
     place: str | None,
     sweep: str | None,
     as_json: bool,
@@ -89,8 +106,16 @@ def accelerate_command(
         from derivable.accelerator.hardware.placement import placeable
 
         placeable(place)
+    if outputs is not None and run_on is None:
+        raise DerivableError("--outputs without --run", hint="name the file with the samples: --run FILE.npz")
+    for file in filter(None, (run_on, outputs)):
+        from derivable.accelerator.designs.samples import checked_suffix
+
+        checked_suffix(file)
+    if run_on is not None and not Path(run_on).is_file():
+        raise DerivableError("there is no such file", source=run_on, hint="name the file with the samples after --run")
     dimensions = None if sweep is None else _dimensions(sweep)
-    with progress("designing", 5 + bool(place) + (dimensions is not None)) as advance:
+    with progress("designing", 5 + bool(run_on) + bool(place) + (dimensions is not None)) as advance:
         samples = None if calibrate is None else _samples(calibrate)
         network, example = _of_onnx(model, samples) if model.endswith(".onnx") else _built(model)
         advance(note="explore")
@@ -118,6 +143,10 @@ def accelerate_command(
         hardware = _hardware(made, folder, inputs)
         advance(note="simulate" if simulate else "report")
         run = made.simulate(inputs, simulate) if simulate else None
+        ran = None
+        if run_on is not None:
+            advance(note="run")
+            ran = _ran(made, run_on, outputs or folder / "outputs.npz", simulate or "python")
         placed = None
         if place:
             advance(note="place")
@@ -143,6 +172,7 @@ def accelerate_command(
                 "seconds": made.seconds,
                 "hardware": hardware,
                 "simulated_cycles": None if run is None else run.cycles,
+                "run": ran,
                 "placed": None if placed is None else asdict(placed),
                 "sweep": None if tried is None else [point.record() for point in tried.pareto()],
                 "files": ["design.yaml", *(path.name for path in written)],
@@ -156,6 +186,18 @@ def accelerate_command(
             ("lost", f"{lost.saturated:,} numbers saturated, {lost.flushed:,} flushed to zero of {lost.numbers:,}")
         )
         rows.append(("simulated", f"{run.cycles:,} cycles for one pass in {simulate}, {run.modelled:,} modelled"))
+    if ran is not None:
+        least, most = min(ran["cycles"]), max(ran["cycles"])
+        each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        taken = f"{len(ran['cycles']):,} passes in {ran['backend']}, {each} cycles each, {ran['total_cycles']:,} in all"
+        rows.append(("run", f"{taken}, all bits as the emulation has them"))
+        rows.append(
+            (
+                "of them lost",
+                f"{ran['saturated']:,} numbers saturated, {ran['flushed']:,} flushed to zero of {ran['numbers']:,}",
+            )
+        )
+        rows.append(("outputs", ran["outputs"]))
     if placed is not None:
         rows += placed.rows()
     write_facts([*rows, ("report", str(written[0]))])
@@ -198,6 +240,25 @@ def _samples(path: str) -> dict[str, Any]:
             source=path,
             hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
         ) from None
+
+
+def _ran(made: Design, path: str, target: str | Path, backend: Literal["verilator", "icarus", "python"]) -> dict:
+    """Run a design on the samples of a file and write what it gives, and say what it took."""
+    from derivable.accelerator.designs import samples
+    from derivable.accelerator.hardware.host import names_of_outputs
+
+    given = samples.read(path, {name: made.graph[name].shape for name in made.graph.inputs})
+    found = made.run(given, backend)
+    written = samples.write(target, dict(zip(names_of_outputs(made.lowered), found.outputs, strict=True)))
+    return {
+        "backend": backend,
+        "cycles": found.cycles.tolist(),
+        "total_cycles": found.total,
+        "numbers": found.lost.numbers,
+        "saturated": found.lost.saturated,
+        "flushed": found.lost.flushed,
+        "outputs": str(written),
+    }
 
 
 def _hardware(made: Design, folder: Path, inputs: Any) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.accelerator.hardware import elaboration, kit, placement
+from derivable.accelerator.hardware import batch, elaboration, kit, placement
+from derivable.accelerator.hardware.batch import Batch
 from derivable.accelerator.hardware.placement import Placement
 from derivable.accelerator.hardware.resources import Device
 from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
@@ -131,6 +132,12 @@ def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip
     """Run a design on inputs; see `Design.simulate`."""
     given, passes = arrays(made, inputs)
     return run(made.lower(passes), given, backend, off_chip)
+
+
+def run_batch(made: Design, inputs: Any, backend: Backend = "verilator", off_chip: OffChip | None = None) -> Batch:
+    """Run a design on many samples, a pass at a time; see `Design.run`."""
+    given, _ = arrays(made, inputs)
+    return batch.run(made.lowered, given, backend, off_chip)
 
 
 def write_kit(made: Design, directory: str | Path, inputs: Any) -> Path:

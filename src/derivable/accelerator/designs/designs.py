@@ -30,6 +30,7 @@ from derivable.core.registry import suggestion
 
 if TYPE_CHECKING:
     from derivable.accelerator.designs.sweep import Sweep
+    from derivable.accelerator.hardware.batch import Batch
     from derivable.accelerator.hardware.placement import Placement
     from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulation
     from derivable.accelerator.lower.bounds import Bounds
@@ -272,6 +273,20 @@ class Design:
         from derivable.accelerator.designs.deployment import simulate
 
         return simulate(self, inputs, backend, off_chip)
+
+    def run(self, inputs: Any, backend: Backend = "verilator", *, off_chip: OffChip | None = None) -> Batch:
+        """Run the generated hardware on many samples, a pass at a time, as the driver of a card does: `.outputs`, and
+        `.cycles` of each pass.
+
+        inputs  as `simulate` takes them, k times as long as the example for k passes
+
+        The program is that of one pass, which is started k times; registers and memories are what the pass before left.
+        `simulate` has one program for all passes instead, which overlap. Every output is compared with the emulation,
+        bit by bit. Raises what `simulate` raises.
+        """
+        from derivable.accelerator.designs.deployment import run_batch
+
+        return run_batch(self, inputs, backend, off_chip)
 
     def place(
         self, on: str | Path | None = None, *, module: str = "accelerator", seed: int = 1, time_limit: float = 7200

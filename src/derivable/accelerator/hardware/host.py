@@ -67,8 +67,7 @@ def design(lowered: Lowered) -> str:
         raise UnsupportedError(
             f"the driver runs one pass at a time, and the program does {lowered.passes}", hint="lower with passes=1"
         )
-    names = list(lowered.graph.outputs)
-    outputs = [name if names.count(name) == 1 else f"{name}_{number}" for number, name in enumerate(names)]
+    names, outputs = list(lowered.graph.outputs), names_of_outputs(lowered)
     inputs = [_tensor(name, view, lowered.formats[name]) for name, view in lowered.inputs.items()]
     found = [_tensor(shown, view, lowered.formats[name]) for shown, name, view in zip(outputs, names, lowered.outputs)]
     return f"""// Generated: {lowered.machine}.
@@ -85,6 +84,12 @@ const std::vector<Tensor> INPUTS = {{
 const std::vector<Tensor> OUTPUTS = {{
 {"".join(found)}}};
 """
+
+
+def names_of_outputs(lowered: Lowered) -> list[str]:
+    """Of each output in its order; one that is there twice has its number behind its name."""
+    names = list(lowered.graph.outputs)
+    return [name if names.count(name) == 1 else f"{name}_{number}" for number, name in enumerate(names)]
 
 
 def _tensor(name: str, view: View, format: Format) -> str:

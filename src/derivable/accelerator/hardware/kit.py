@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.accelerator.hardware import elaboration
+from derivable.accelerator.hardware.icarus import lines_of
 from derivable.accelerator.hardware.placement import FRAME, frame
 from derivable.accelerator.machine import machine as golden
 
@@ -55,24 +56,12 @@ def write(lowered: Lowered, directory: str | os.PathLike, inputs: Inputs) -> Pat
     texts["bench.f"] = elaboration.listed(bench)
     texts[f"{FRAME}.sv"] = frame(elaboration.TOP, elaboration.ports(elaboration.hardware(elaboration.TOP, values)))
     texts["program.hex"] = "".join(f"{word:08x}\n" for word in words.ravel())
-    texts["far.hex"] = "".join(_lines(memory, machine.line, np.ones(len(memory), np.uint8)))
+    texts["far.hex"] = "".join(lines_of(memory, machine.line, np.ones(len(memory), np.uint8)))
     for name, bytes_of in (("expected", run.memory), ("compared", compared)):
-        texts[f"{name}.hex"] = "".join(_lines(bytes_of, machine.line, compared))
+        texts[f"{name}.hex"] = "".join(lines_of(bytes_of, machine.line, compared))
     texts["constraints.lpf"] = f'FREQUENCY PORT "clk" {CLOCK} MHZ;\n'
     texts["constraints.xdc"] = (
         f"# Of the module kernel, in nanoseconds.\ncreate_clock -name clk -period {1e3 / CLOCK:g} [get_ports ap_clk]\n"
     )
     texts |= {path.name: path.read_text(encoding="utf-8") for path in sorted(FOLDER.iterdir()) if path.is_file()}
     return elaboration.write(elaboration.kernel(machine), directory, texts)
-
-
-def _lines(memory: np.ndarray, line: int, wanted: np.ndarray) -> list[str]:
-    """The lines of memory that have a wanted byte, as `$readmemh` takes them: a line a line, its last byte first."""
-    rows, chosen = (np.pad(bytes_of, (0, -len(bytes_of) % line)).reshape(-1, line) for bytes_of in (memory, wanted))
-    written, before = [], -1
-    for number in np.flatnonzero(chosen.any(1)).tolist():
-        if number != before + 1:
-            written.append(f"@{number:x}\n")
-        written.append(rows[number, ::-1].tobytes().hex() + "\n")
-        before = number
-    return written

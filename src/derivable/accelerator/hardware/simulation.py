@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -99,10 +99,11 @@ def library(machine: Machine) -> Path:
     return verilator.build(made, harness)
 
 
-# From a program's words, memory that is changed in place, what memory is like, the most cycles and `initial`, to the
-# counters and the events, int64 [event, (cycle, unit, is done)], and which bytes of memory have unknown bits, if it
-# knows any.
-Device = Callable[[np.ndarray, np.ndarray, OffChip, int, int], tuple[np.ndarray, np.ndarray, np.ndarray | None]]
+# Of a start: the counters, the events, int64 [event, (cycle, unit, is done)], memory afterwards, and which bytes of it
+# have unknown bits, if it knows any.
+Start: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
+# From a program's words, memory before each start, what memory is like, the most cycles, `initial`, and events at most.
+Device = Callable[[np.ndarray, Iterable[np.ndarray], OffChip, int, int, int], Iterator[Start]]
 
 
 def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
@@ -115,7 +116,8 @@ def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
     if backend != "verilator":
         raise _unknown(backend)
     built = ctypes.CDLL(str(library(machine)))
-    built.device_run.restype = ctypes.c_int64
+    built.device_open.restype = ctypes.c_void_p
+    built.device_start.restype = ctypes.c_int64
     built.device_message.restype = ctypes.c_char_p
     return Simulator(machine, functools.partial(_verilated, machine, built))
 
@@ -135,7 +137,7 @@ class Simulator:
         most_cycles: int = 1 << 40,
         initial: int = 0,
     ) -> Simulated:
-        """Run a program over off-chip memory, uint8 [byte], which is left as it is.
+        """Start a program once over off-chip memory, uint8 [byte], which is left as it is.
 
         initial  seed of the random bits with which registers and memories begin in Verilator; 0: zeros, as those of the
                  golden machine. In Icarus they begin unknown, but for the memories of the cache, which are random
@@ -143,58 +145,108 @@ class Simulator:
         Raises DerivableError where the hardware leaves its memory, breaks the protocol of the port or is not done
         after `most_cycles`, and UnsupportedError for a seed in Icarus.
         """
-        memory = np.array(memory, copy=True, order="C")
-        if memory.dtype != np.uint8 or memory.ndim != 1:
-            raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
+        return next(self.starts(program, [memory], off_chip, most_cycles=most_cycles, initial=initial))
+
+    def starts(
+        self,
+        program: Program,
+        memories: Iterable[np.ndarray],
+        off_chip: OffChip | None = None,
+        *,
+        most_cycles: int = 1 << 40,
+        initial: int = 0,
+    ) -> Iterator[Simulated]:
+        """Start a program several times, as a host does: registers and memories are what the start before has left.
+
+        memories  off-chip memory as the host has it before each start, uint8 [byte], all as long: what differs from the
+                  one before is written, and the rest stays as the hardware left it
+        """
         words = np.ascontiguousarray(program.words, np.uint32)
-        counters, events, unknown = self._device(words, memory, off_chip or OffChip(), most_cycles, initial)
-        begin, end = _times(program, events)
-        return Simulated(
-            memory,
-            int(counters[0]),
-            begin,
-            end,
-            dict(zip(UNITS, map(int, counters[1:6]))),
-            dict(zip(("dma", "move", "vec"), map(int, counters[6:9]))),
-            unknown,
-        )
+        checked = map(_checked, memories)
+        capacity = 2 * len(program)
+        started = self._device(words, checked, off_chip or OffChip(), most_cycles, initial, capacity)
+        for counters, events, memory, unknown in started:
+            begin, end = _times(program, events)
+            yield Simulated(
+                memory,
+                int(counters[0]),
+                begin,
+                end,
+                dict(zip(UNITS, map(int, counters[1:6]))),
+                dict(zip(("dma", "move", "vec"), map(int, counters[6:9]))),
+                unknown,
+            )
+
+
+def _checked(memory: np.ndarray) -> np.ndarray:
+    memory = np.array(memory, copy=True, order="C")
+    if memory.dtype != np.uint8 or memory.ndim != 1:
+        raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
+    return memory
 
 
 def _verilated(
     machine: Machine,
     library: ctypes.CDLL,
     words: np.ndarray,
-    memory: np.ndarray,
+    memories: Iterable[np.ndarray],
     off_chip: OffChip,
     most_cycles: int,
     initial: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    counters = np.zeros(COUNTERS, np.uint64)
-    events = np.zeros(2 * len(words), _EVENT)
-    found = library.device_run(
+    capacity: int,
+) -> Iterator[Start]:
+    opened = library.device_open(
         ctypes.c_uint32(machine.line),
         ctypes.c_void_p(words.ctypes.data),
         ctypes.c_uint64(words.size),
-        ctypes.c_void_p(memory.ctypes.data),
-        ctypes.c_uint64(memory.size),
         *map(ctypes.c_uint32, (off_chip.latency, off_chip.interval, off_chip.seed, initial)),
-        ctypes.c_uint64(most_cycles),
-        ctypes.c_void_p(counters.ctypes.data),
-        ctypes.c_void_p(events.ctypes.data),
-        ctypes.c_uint64(len(events)),
     )
-    if found < 0:
-        raise DerivableError(f"the simulated hardware failed: {library.device_message().decode()}")
-    return counters, np.stack([events[name].astype(np.int64) for name in _EVENT.names or ()], 1)[:found], None
+    device = ctypes.c_void_p(opened)
+    events = np.zeros(capacity, _EVENT)
+    counters = np.zeros(COUNTERS, np.uint64)
+    memory = before = np.zeros(0, np.uint8)
+    try:
+        for written in memories:
+            if len(memory):
+                np.copyto(memory, written, where=written != before)
+            else:
+                memory = written.copy()
+            before = written
+            found = (
+                -1
+                if not opened
+                else library.device_start(
+                    device,
+                    ctypes.c_void_p(memory.ctypes.data),
+                    ctypes.c_uint64(memory.size),
+                    ctypes.c_uint64(most_cycles),
+                    ctypes.c_void_p(counters.ctypes.data),
+                    ctypes.c_void_p(events.ctypes.data),
+                    ctypes.c_uint64(len(events)),
+                )
+            )
+            if found < 0:
+                raise DerivableError(f"the simulated hardware failed: {library.device_message().decode()}")
+            columns = [events[name].astype(np.int64) for name in _EVENT.names or ()]
+            yield counters.copy(), np.stack(columns, 1)[:found], memory.copy(), None
+    finally:
+        library.device_close(device)
 
 
 def _interpreted(
-    machine: Machine, words: np.ndarray, memory: np.ndarray, off_chip: OffChip, most_cycles: int, initial: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    machine: Machine,
+    words: np.ndarray,
+    memories: Iterable[np.ndarray],
+    off_chip: OffChip,
+    most_cycles: int,
+    initial: int,
+    capacity: int,
+) -> Iterator[Start]:
     if off_chip.seed:
         raise UnsupportedError("off-chip memory refuses nothing at random in Icarus", hint="give its OffChip seed=0")
     limit = min(most_cycles, (1 << 31) - 1)
-    return icarus.run(machine, words, memory, latency=off_chip.latency, interval=off_chip.interval, most_cycles=limit)
+    timing = {"latency": off_chip.latency, "interval": off_chip.interval, "most_cycles": limit}
+    return icarus.run(machine, words, list(memories), **timing)
 
 
 @dataclass(frozen=True)
@@ -285,13 +337,7 @@ def simulate(
     Raises DomainError for another backend or inputs that do not fit, MissingDependencyError without the tools, and
     DerivableError where the hardware fails or takes ten times what the model says.
     """
-    if backend not in BACKENDS:
-        raise _unknown(backend)
-    off_chip = OffChip() if off_chip is None else off_chip
-    if not isinstance(off_chip, OffChip):
-        raise DomainError(
-            f"off_chip is {off_chip!r}", hint="give off_chip=dv.accelerator.simulation.OffChip(latency=100)"
-        )
+    off_chip = checked(backend, off_chip)
     machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
     latencies = golden.Latencies(off_chip=off_chip.latency, interval=off_chip.interval)
@@ -301,13 +347,8 @@ def simulate(
         begin, end = run.begin[:-1], run.end[:-1]
         busy = golden.busy(program, begin, end)
     else:
-        # Hardware that waits for ever ends with an error; what is only late has ten times the time.
-        most_cycles = 10 * off_chip.interval * int(expected[1][-1]) + 100_000
-        initial = 1 + off_chip.seed if initial is None else initial
-        run = simulator(machine, backend).run(program, memory, off_chip, most_cycles=most_cycles, initial=initial)
+        run = next(started(lowered, [memory], backend, off_chip, initial))
         begin, end, busy = run.begin, run.end, run.busy
-        if run.unknown is not None:
-            _check_known(lowered, run.unknown)
     nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
     return Simulation(
         lowered.unpack(run.memory),
@@ -319,6 +360,39 @@ def simulate(
         _losses(lowered, inputs),
         busy,
     )
+
+
+def checked(backend: Backend, off_chip: OffChip | None) -> OffChip:
+    """What off-chip memory is like. Raises DomainError for another backend and for what is no memory."""
+    if backend not in BACKENDS:
+        raise _unknown(backend)
+    off_chip = OffChip() if off_chip is None else off_chip
+    if not isinstance(off_chip, OffChip):
+        raise DomainError(
+            f"off_chip is {off_chip!r}", hint="give off_chip=dv.accelerator.simulation.OffChip(latency=100)"
+        )
+    return off_chip
+
+
+def started(
+    lowered: Lowered,
+    memories: Iterable[np.ndarray],
+    backend: Backend,
+    off_chip: OffChip,
+    initial: int | None = None,
+) -> Iterator[Simulated]:
+    """What a lowered design does on simulated hardware, started once for each content of off-chip memory, see
+    `Simulator.starts`. Raises what `simulate` raises."""
+    machine, program = lowered.machine, lowered.program
+    latencies = golden.Latencies(off_chip=off_chip.latency, interval=off_chip.interval)
+    # Hardware that waits for ever ends with an error; what is only late has ten times the time.
+    most_cycles = 10 * off_chip.interval * int(golden.timing(machine, program, latencies)[1][-1]) + 100_000
+    initial = 1 + off_chip.seed if initial is None else initial
+    device = simulator(machine, backend)
+    for run in device.starts(program, memories, off_chip, most_cycles=most_cycles, initial=initial):
+        if run.unknown is not None:
+            _check_known(lowered, run.unknown)
+        yield run
 
 
 def _losses(lowered: Lowered, inputs: Inputs) -> dict[str, Counts]:

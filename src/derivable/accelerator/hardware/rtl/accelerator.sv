@@ -196,7 +196,7 @@ module accelerator #(
   logic       vec_pause, vec_paused;
   always_ff @(posedge clk) begin
     vec_pause <= load_write && vec_write && refusals == 3'd7;
-    refusals  <= rst ? 3'd0 : refusals + 3'(load_write && vec_write);
+    refusals  <= rst || clear ? 3'd0 : refusals + 3'(load_write && vec_write);
   end
   assign waiting = {
     ((vec_a || vec_b) && !vec_granted) || vec_paused,

@@ -5,7 +5,8 @@
 // Files, in the folder in which it runs: program.hex and far.hex are read; events.txt (cycle, unit, is done),
 // counters.txt (cycles, busy of five units, waits of three) and far.out are written; or failed.txt, with why. With CYCLES
 // the memory afterwards is compared with expected.hex, as far as compared.hex says, and the cycles with that number unless
-// memory refuses.
+// memory refuses. With STARTS above 1 the program is started so often, the second time after far1.hex was read into
+// memory, and so on; events1.txt, counters1.txt and far1.out are what that gives.
 module device_bench #(
     parameter int H = 8,
     parameter int W = 8,
@@ -24,6 +25,7 @@ module device_bench #(
     parameter int LATENCY = 16,
     parameter int INTERVAL = 1,
     parameter int MOST_CYCLES = 0,     // 0: any number
+    parameter int STARTS = 1,
     parameter int CYCLES = 0           // 0: nothing is compared
 );
   localparam int DEPTH = 4096;  // bursts, lines and answers that may be under way
@@ -59,11 +61,12 @@ module device_bench #(
   reg [8*L-1:0] come[0:DEPTH-1];
   integer come_head = 0, come_tail = 0;
   integer answer_due[0:DEPTH-1], answer_head = 0, answer_tail = 0;
-  integer cycle = 0, start = 0, next_read = 0, events, counters, out, i, u;
+  integer cycle = 0, start = 0, next_read = 0, events, counters, out, i, u, number;
   integer seed = 0;  // of refusals; 0: none
   reg refuses = 0;
   reg was_taken = 0;
   reg [31:0] value;
+  string name;
 
   task fail(input reg [8*64-1:0] why);
     begin
@@ -168,7 +171,6 @@ module device_bench #(
     seed = seed * 32'h9e3779b1;  // neighbours would begin alike
     $readmemh("program.hex", words);
     $readmemh("far.hex", far);
-    events = $fopen("events.txt", "w");
     for (i = 0; i < 40; i = i + 1) tick;
     rst = 0;
     tick;
@@ -176,26 +178,35 @@ module device_bench #(
     write_register(8'h14, 0);
     write_register(8'h18, 0);
     for (i = 0; i < PROGRAM_WORDS; i = i + 1) write_register(8'h1c, words[i]);
-    start = cycle;
-    write_register(8'h00, 1);
-    value = 0;
-    while (!value[1]) begin
-      if (MOST_CYCLES != 0 && cycle - start > MOST_CYCLES) fail("the device is not done in time");
-      for (i = 0; i < 64; i = i + 1) tick;
-      read_register(8'h00);
-    end
-    counters = $fopen("counters.txt", "w");
-    read_register(8'h20);
-    $fdisplay(counters, "%0d", value);
-    for (i = 0; i < 8; i = i + 1) begin
-      read_register(8'h28 + 4 * i);
+    for (number = 0; number < STARTS; number = number + 1) begin
+      name = "";
+      if (number != 0) begin
+        $sformat(name, "%0d", number);
+        $readmemh({"far", name, ".hex"}, far);
+      end
+      events = $fopen({"events", name, ".txt"}, "w");
+      start = cycle;
+      write_register(8'h00, 1);
+      value = 0;
+      while (!value[1]) begin
+        if (MOST_CYCLES != 0 && cycle - start > MOST_CYCLES) fail("the device is not done in time");
+        for (i = 0; i < 64; i = i + 1) tick;
+        read_register(8'h00);
+      end
+      counters = $fopen({"counters", name, ".txt"}, "w");
+      read_register(8'h20);
       $fdisplay(counters, "%0d", value);
+      if (STARTS != 1) $display("start %0d: %0d cycles", number, value);
+      for (i = 0; i < 8; i = i + 1) begin
+        read_register(8'h28 + 4 * i);
+        $fdisplay(counters, "%0d", value);
+      end
+      out = $fopen({"far", name, ".out"}, "w");
+      for (i = 0; i < FAR_LINES; i = i + 1) $fdisplay(out, "%h", far[i]);
+      $fclose(out);
+      $fclose(counters);
+      $fclose(events);
     end
-    out = $fopen("far.out", "w");
-    for (i = 0; i < FAR_LINES; i = i + 1) $fdisplay(out, "%h", far[i]);
-    $fclose(out);
-    $fclose(counters);
-    $fclose(events);
     if (CYCLES != 0) begin
       for (i = 0; i < FAR_LINES; i = i + 1) compared[i] = 0;
       $readmemh("expected.hex", expected);

@@ -1,0 +1,112 @@
+"""Samples of a model's inputs in files, and the outputs for them: .npz by name, .npy and .csv of a single array."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from derivable.core.diagnostics import DerivableError
+from derivable.core.files import atomic_write, checked_path
+
+SUFFIXES = (".npz", ".npy", ".csv")
+
+
+def read(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """The arrays of a file by the names of inputs, whose shapes these are.
+
+    .npz has each by its name. .npy has the only input. .csv has the only input too, a row of numbers for each entry of
+    its first axis; a first row without numbers is a heading.
+
+    Raises DerivableError, with the file, where it cannot be read or has other inputs.
+    """
+    place, listed = checked_path(path), ", ".join(shapes)
+    suffix = checked_suffix(place)
+    try:
+        if suffix == ".npz":
+            with np.load(place, allow_pickle=False) as file:
+                if not hasattr(file, "files"):
+                    raise ValueError("it holds one array without a name")
+                found = {name: file[name] for name in file.files}
+        else:
+            array = np.load(place, allow_pickle=False) if suffix == ".npy" else _table(place)
+            if not isinstance(array, np.ndarray):
+                raise ValueError("it holds several arrays")
+            found = {next(iter(shapes)): array}
+    except Exception as error:  # A damaged archive raises errors of many types.
+        raise DerivableError(
+            f"the samples cannot be read: {error}",
+            source=str(place),
+            hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
+        ) from None
+    if set(found) != set(shapes):
+        hint = f"give a file .npz with arrays of these names: numpy.savez(FILE, {'=..., '.join(shapes)}=...)"
+        raise DerivableError(
+            f"the file has {', '.join(found) or 'no array'}, the model takes {listed}", source=str(place), hint=hint
+        )
+    if suffix == ".csv":
+        ((name, shape),) = shapes.items()
+        width = int(np.prod(shape[1:]))
+        if found[name].shape[1] != width:
+            raise DerivableError(
+                f"rows have {found[name].shape[1]} numbers, and the input %{name} {list(shape)} has {width} in each "
+                "entry of its first axis",
+                source=str(place),
+            )
+        found[name] = found[name].reshape(-1, *shape[1:])
+    return found
+
+
+def _table(place: Path) -> np.ndarray:
+    text = place.read_text(encoding="utf-8-sig")
+    first, _, rest = text.partition("\n")
+    try:
+        [float(word) for word in first.split(",")]
+    except ValueError:
+        text = rest
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a file without rows
+        return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
+
+
+def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> Path:
+    """Write arrays into a file, whole or not at all: .npz all by their names, .npy and .csv the only one, of which .csv
+    has a row for each entry of its first axis. Raises DerivableError where it cannot be written."""
+    place = checked_path(path)
+    suffix = checked_suffix(place)
+    if suffix != ".npz" and len(arrays) != 1:
+        raise DerivableError(
+            f"there are {len(arrays)} outputs, {', '.join(arrays)}, and {suffix} has one",
+            source=str(place),
+            hint="name a file .npz",
+        )
+    with atomic_write(place, "wb") as file:
+        if suffix == ".npz":
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, each in arrays.items():
+                    # Without the time, so that the same outputs are the same bytes.
+                    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.ascontiguousarray(each).reshape(each.shape))
+            return place
+        (array,) = arrays.values()
+        if suffix == ".npy":
+            np.save(file, array)
+        else:
+            rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
+            np.savetxt(file, rows, "%.17g" if rows.dtype.kind == "f" else "%d", delimiter=",")
+    return place
+
+
+def checked_suffix(path: str | os.PathLike) -> str:
+    """How the name of a file ends. Raises DerivableError for what is none of `SUFFIXES`."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DerivableError(
+            f"the name ends with {suffix!r}", source=str(path), hint=f"name a file {', '.join(SUFFIXES)}"
+        )
+    return suffix
