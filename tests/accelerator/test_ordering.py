@@ -24,7 +24,7 @@ def test_another_order_leaves_memories_as_they_are(seed, by_length):
     program, far = random_program(SMALL, seed, 60)
     state = machine.State(SMALL, far.copy())
     written = emitter(program)
-    found = ordered(written, by_length)
+    found = ordered(written.written, by_length)
     assert found != sorted(found) == list(range(len(program) - 1))
     for number in found:
         machine.execute(state, program.instructions[number])

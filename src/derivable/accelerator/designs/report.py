@@ -448,7 +448,7 @@ def _program(made: Design, passes: int) -> Iterator[str]:
     whole, height = max(end[-1], 1), 18.0
     scale = (WIDTH - LEFT - 10) / whole
     spans: dict[str, list[tuple[int, int, str, str]]] = {unit: [] for unit in UNIT_NAMES}
-    for instruction, first, last in zip(lowered.program, begin, end):
+    for instruction, first, last in zip(lowered.program.executed, begin, end):
         if instruction.unit not in spans:
             continue
         operator = lowered.graph.by_name.get(instruction.node)

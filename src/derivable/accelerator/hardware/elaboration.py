@@ -20,7 +20,6 @@ from pathlib import Path
 from derivable.accelerator.machine.instructions import (
     FIELDS,
     HEADER,
-    NUM_UNITS,
     OPERATIONS,
     QUEUE,
     TYPES,
@@ -77,7 +76,7 @@ def package() -> str:
     lines += [f"localparam int {name}_LSB = {place[0]}, {name}_BITS = {place[1]};" for name, place in HEADER.items()]
     lines += [f"localparam logic [2:0] UNIT_{unit.upper()} = 3'd{code};" for code, unit in enumerate(UNITS)]
     lines += [f"localparam logic [1:0] TYPE_{name.upper()} = 2'd{code};" for code, name in enumerate(TYPES)]
-    for unit in UNITS[:NUM_UNITS]:
+    for unit in UNITS:
         lines += [f"// {unit}"]
         lines += [
             f"localparam logic [3:0] {unit.upper()}_{operation.upper()} = 4'd{code};"

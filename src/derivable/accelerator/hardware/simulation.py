@@ -71,8 +71,8 @@ class Simulated:
 
     memory  off-chip memory afterwards, uint8 [byte]
     cycles  from the start until all units were done
-    begin   of each instruction but the end: the cycle in which its unit took it, int64 [instruction]
-    end     of each instruction but the end: the cycle in which it was done, int64 [instruction]
+    begin   of each instruction that was executed but the end: the cycle in which its unit took it, int64
+    end     of each instruction that was executed but the end: the cycle in which it was done, int64
     busy    of each unit: cycles in which it had an instruction
     waits   of dma, move and vec: cycles in which the cache refused them
     unknown bytes of memory with unknown bits (X or Z), which are 0 in `memory`, bool [byte]; None where a simulator has
@@ -140,7 +140,7 @@ class Simulator:
         """Start a program once over off-chip memory, uint8 [byte], which is left as it is.
 
         initial  seed of the random bits with which registers and memories begin in Verilator; 0: zeros, as those of the
-                 golden machine. In Icarus they begin unknown, but for the memories of the cache, which are random
+                 golden machine. In Icarus they begin unknown, but for the memories of the cache and A, which are random
 
         Raises DerivableError where the hardware leaves its memory, breaks the protocol of the port or is not done
         after `most_cycles`, and UnsupportedError for a seed in Icarus.
@@ -163,7 +163,7 @@ class Simulator:
         """
         words = np.ascontiguousarray(program.words, np.uint32)
         checked = map(_checked, memories)
-        capacity = 2 * len(program)
+        capacity = 2 * len(program.executed)
         started = self._device(words, checked, off_chip or OffChip(), most_cycles, initial, capacity)
         for counters, events, memory, unknown in started:
             begin, end = _times(program, events)
@@ -420,10 +420,10 @@ def _check_known(lowered: Lowered, unknown: np.ndarray) -> None:
 def _per_node(program: Program, modelled: np.ndarray, simulated: np.ndarray) -> tuple[NodeCycles, ...]:
     """From begin and end of each instruction, [2, instruction]."""
     listed: dict[tuple[str, int], list[int]] = {}
-    for number, instruction in enumerate(program):
+    for number, instruction in enumerate(program.executed):
         if instruction.node and instruction.unit in UNITS[:NUM_UNITS]:
             listed.setdefault((instruction.node, instruction.of_pass), []).append(number)
-    units = [instruction.unit for instruction in program]
+    units = [instruction.unit for instruction in program.executed]
     found = []
     for (node, of_pass), numbers in listed.items():
         busy = {}
@@ -449,8 +449,8 @@ def _times(program: Program, events: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
     events  [event, (cycle, unit, is done)]; those of a unit are in the order of its instructions
     """
-    units = np.array([UNITS.index(instruction.unit) for instruction in program])
-    found = np.zeros((2, len(program)), np.int64)
+    units = np.array([UNITS.index(instruction.unit) for instruction in program.executed])
+    found = np.zeros((2, len(units)), np.int64)
     for unit in range(NUM_UNITS):
         for is_done in range(2):
             found[is_done, units == unit] = events[(events[:, 1] == unit) & (events[:, 2] == is_done), 0]

@@ -48,7 +48,7 @@ def bounds(lowered: Lowered, latencies: Latencies | None = None) -> Bounds:
     units: dict[str, int] = dict.fromkeys(UNITS[:NUM_UNITS], 0)
     arrays = [0] * machine.sub_arrays
     reads = 0
-    for of in lowered.program:
+    for of in lowered.program.executed:
         if of.unit not in units:
             continue
         taken = demand(machine, of, latencies)

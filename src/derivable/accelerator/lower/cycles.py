@@ -68,7 +68,7 @@ def nodes(
     latencies = latencies or Latencies()
     begin, end = times or golden.timing(lowered.machine, lowered.program, latencies)
     listed: dict[str, list[tuple[Instruction, int, int]]] = {}
-    for instruction, first, last in zip(lowered.program, begin.tolist(), end.tolist()):
+    for instruction, first, last in zip(lowered.program.executed, begin.tolist(), end.tolist()):
         listed.setdefault(instruction.node, []).append((instruction, first, last))
     found = []
     for operator in lowered.graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -49,16 +49,29 @@ class Written(NamedTuple):
     length: int
 
 
+class Section(NamedTuple):
+    """Instructions that are all done before another section begins, or this one again: it is done `count` times.
+
+    nodes  of each time: what the operator of an instruction is then, see `End`
+    """
+
+    written: list[Written]
+    count: int = 1
+    nodes: tuple[Mapping[str, str], ...] = ()
+
+
 class Emitter:
     """Instructions in their order, each with what has to be done before it.
 
     reach  words or bytes of each memory, up to the last that is touched
     done   when the last instruction that was written since this was set is done, roughly
+    closed sections that are whole; `written` are the instructions of the one under way
     """
 
     def __init__(self, machine: Machine):
         self.machine = machine
         self.written: list[Written] = []
+        self.closed: list[Section] = []
         self.node, self.of_pass = "", 0
         self.done = 0
         self.reach = dict.fromkeys("ABCX", 1)
@@ -89,13 +102,30 @@ class Emitter:
         )
         self.done = max(self.done, end)
 
+    def close(self, count: int = 1, nodes: tuple[Mapping[str, str], ...] = ()) -> None:
+        """End the section under way, which is done `count` times."""
+        self.closed.append(Section(self.written, count, nodes))
+        self.written = []
+        self._memories.clear()
+        idle = max(self._idle, default=0)
+        self._ends, self._idle, self._free = [], [idle] * NUM_UNITS, {}
+
+    @property
+    def sections(self) -> list[Section]:
+        return [*self.closed, Section(self.written)]
+
     @property
     def chain(self) -> int:
         """Cycles of the longest chain of instructions each of which has to wait for the one before, in any order."""
-        ends: list[int] = []
-        for of in self.written:
-            ends.append(max((ends[other] + NEED for other in of.after), default=0) + of.length)
-        return max(ends, default=0)
+        found = 0
+        for section in self.sections:
+            ends: list[int] = []
+            for of in section.written:
+                # A unit goes on with its next instruction at once.
+                ready = (ends[other] + NEED * (section.written[other].unit != of.unit) for other in of.after)
+                ends.append(max(ready, default=0) + of.length)
+            found += section.count * max(ends, default=0)
+        return found
 
     def move(self, operation: str, loops: Sequence[Loop], x: int, to: int, **rest: int) -> None:
         """A `Move` in up to four loops: how often, and what each time adds to x and to `to`; the innermost is last."""
@@ -115,44 +145,6 @@ class Emitter:
         for loop, (count, of_a, of_y) in enumerate(loops, 3 - len(loops)):
             fields |= {f"n{loop}": count, f"a{loop}": of_a, f"y{loop}": of_y}
         self.add(Vector(operation=operation, **fields))
-
-    def needs(self, order: Sequence[int]) -> list[tuple[int, ...]]:
-        """What each instruction needs if they are done in an order of their numbers: [place in the order][unit].
-
-        A need that follows from another, or from what came before it in its unit, is left out.
-        """
-        clocks: list[list[int]] = [[]] * len(order)  # of each unit, how many are done before an instruction begins
-        place = [0] * len(order)  # in its unit, from 1 on
-        own = [[0] * NUM_UNITS for _ in range(NUM_UNITS)]  # the clock of the last of each unit
-        holders: dict[int, int] = {}  # sub-array -> the last that had it
-        found = []
-        for number in order:
-            _, _, _, unit, after, arrays, *_ = self.written[number]
-            last: dict[int, int] = {}  # of each unit, the last of those that have to be done before
-            for other in (*after, *[holders[bank] for bank in arrays if bank in holders]):
-                at = self.written[other].unit
-                if at not in last or place[other] > place[last[at]]:
-                    last[at] = other
-            holders.update(dict.fromkeys(arrays, number))
-            clock, needs = own[unit], [0] * NUM_UNITS
-            for at, other in sorted(last.items()):
-                if at != unit and place[other] > clock[at]:
-                    needs[at] = place[other]
-                    clock = list(map(max, clock, clocks[other]))
-                    clock[at] = needs[at]
-            place[number] = clock[unit] + 1
-            clocks[number] = clock
-            own[unit] = [*clock[:unit], place[number], *clock[unit + 1 :]]
-            found.append(tuple(needs))
-        return found
-
-    def program(self, order: Sequence[int], needs: Sequence[tuple[int, ...]]) -> Program:
-        """The instructions in an order of their numbers, with what each of them needs in it."""
-        listed = [self.written[number] for number in order]
-        instructions = [
-            replace(of.instruction, needs=need, node=of.node, of_pass=of.of_pass) for of, need in zip(listed, needs)
-        ]
-        return Program([*instructions, End()])
 
     def vector(
         self,
@@ -215,6 +207,51 @@ class Emitter:
             at = a.address + size * sum(i * axis[1] for i, axis in zip(place, outer))
             to = y.address + sum(i * axis[2] for i, axis in zip(place, outer))
             self.step("add", steps, at, to, clamp, a_type=a.type, y_type="i4", **settings)
+
+
+def needs_of(written: Sequence[Written], order: Sequence[int]) -> list[tuple[int, ...]]:
+    """What each instruction needs if they are done in an order of their numbers: [place in the order][unit].
+
+    A need that follows from another, or from what came before it in its unit, is left out.
+    """
+    clocks: list[list[int]] = [[]] * len(order)  # of each unit, how many are done before an instruction begins
+    place = [0] * len(order)  # in its unit, from 1 on
+    own = [[0] * NUM_UNITS for _ in range(NUM_UNITS)]  # the clock of the last of each unit
+    holders: dict[int, int] = {}  # sub-array -> the last that had it
+    found = []
+    for number in order:
+        _, _, _, unit, after, arrays, *_ = written[number]
+        last: dict[int, int] = {}  # of each unit, the last of those that have to be done before
+        for other in (*after, *[holders[bank] for bank in arrays if bank in holders]):
+            at = written[other].unit
+            if at not in last or place[other] > place[last[at]]:
+                last[at] = other
+        holders.update(dict.fromkeys(arrays, number))
+        clock, needs = own[unit], [0] * NUM_UNITS
+        for at, other in sorted(last.items()):
+            if at != unit and place[other] > clock[at]:
+                needs[at] = place[other]
+                clock = list(map(max, clock, clocks[other]))
+                clock[at] = needs[at]
+        place[number] = clock[unit] + 1
+        clocks[number] = clock
+        own[unit] = [*clock[:unit], place[number], *clock[unit + 1 :]]
+        found.append(tuple(needs))
+    return found
+
+
+def program_of(parts: Sequence[tuple[Section, Sequence[int], Sequence[tuple[int, ...]]]]) -> Program:
+    """The sections of a program, each with its instructions in an order of their numbers, and what each needs in it."""
+    found: list[Instruction] = []
+    for number, (section, order, needs) in enumerate(parts):
+        start = len(found)
+        for of, need in zip((section.written[each] for each in order), needs):
+            found.append(replace(of.instruction, needs=need, node=of.node, of_pass=of.of_pass))
+        if number == len(parts) - 1:
+            found.append(End())
+        else:
+            found.append(End(operation="repeat", count=section.count, to=start, nodes=section.nodes))
+    return Program(found)
 
 
 def _clamp_fields(clamp: tuple[int, int] | None) -> dict[str, int]:

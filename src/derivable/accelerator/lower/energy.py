@@ -61,7 +61,7 @@ class Energy:
 
 def energy(lowered: Lowered) -> Energy:
     """The energy of a program of all its passes."""
-    return Energy(*map(sum, zip(*(astuple(of_instruction(lowered.machine, of)) for of in lowered.program))))
+    return Energy(*map(sum, zip(*(astuple(of_instruction(lowered.machine, of)) for of in lowered.program.executed))))
 
 
 def of_instruction(machine: Machine, of: Instruction) -> Energy:

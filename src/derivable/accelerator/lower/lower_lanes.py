@@ -482,7 +482,7 @@ def _of_array(state: State, name: str) -> Format | None:
     found, waiting = set(), [name]
     while waiting:
         given = waiting.pop()
-        if given in state.graph.outputs:
+        if given in state.graph.outputs or given in state.graph.alike:
             return None
         for reader in (state.graph[user] for user in state.graph.users[given]):
             if reader.unit in ("gemm", "vector"):

@@ -214,7 +214,12 @@ def _packed_pictures(state: State, shape: Shape, format: Format, border: tuple[i
 
 def _gives_nibbles(state: State, of: Operator) -> bool:
     """Whether a convolution writes two channels in a byte: all that reads it are convolutions that take them so."""
-    if of.kind != "conv2d" or of.at["groups"] > 1 or state.formats[of.name].type != "i4":
+    if (
+        of.kind != "conv2d"
+        or of.at["groups"] > 1
+        or of.name in state.graph.alike
+        or state.formats[of.name].type != "i4"
+    ):
         return False
     after = _rectified(state, of)
     readers = [state.graph[user] for user in state.graph.users[after]]
@@ -280,7 +285,8 @@ def _columns(state: State, of: Operator, count: int) -> Columns:
 def _rectified(state: State, of: Operator) -> str:
     """The name of the relu that alone reads an operator's narrow result, else its own."""
     users = state.graph.users[of.name]
-    is_alone = len(users) == 1 and of.name not in state.graph.outputs
+    # In loops, what reads the last iteration may be something else.
+    is_alone = len(users) == 1 and of.name not in state.graph.outputs and of.name not in state.graph.alike
     is_fused = is_alone and state.graph[users[0]].kind == "relu" and state.formats[of.name].type != "i32"
     return users[0] if is_fused else of.name
 

@@ -158,6 +158,44 @@ class State:
         self._kept.setdefault(view.buffer, set()).add(name)
         self._roots.setdefault(view.buffer, view)
 
+    def carry(self, name: str) -> View:
+        """Give a value memory of its own, in which a loop goes on from iteration to iteration; without what other forms
+        it has, which are of one iteration."""
+        value = self.values[name]
+        view = value.view
+        if self._kept[view.buffer] != {name} or view.buffer in self.bordered:
+            found = self.new(view.shape, view.type, like(view.shape, view.strides))
+            self.emitter.vector("first", view, 0, found)
+            self.done([name])
+            self.keep(name, found, value.format)
+            return found
+        for form in value.forms.values():
+            self.cache.free(form.buffer)
+        value.forms.clear()
+        if view.buffer in self._rows:
+            self.cache.free(self._rows.pop(view.buffer).buffer)
+        return view
+
+    def hand_on(self, pairs: Sequence[tuple[View, View]]) -> None:
+        """Copy values to memory, all at once: what one of them lies in may be where another one goes."""
+        targets = {to.buffer for _, to in pairs}
+        ready = []
+        for view, to in pairs:
+            if view.buffer in targets:
+                copied = self.scratch(view.shape, view.type)
+                self.emitter.vector("first", view, 0, copied)
+                view = copied
+            ready.append((view, to))
+        for view, to in ready:
+            self.emitter.vector("first", view, 0, to)
+
+    def rename(self, name: str, other: str) -> None:
+        """A value is that of another operator from here on."""
+        self.values[other] = value = self.values.pop(name)
+        users = self._kept[value.view.buffer]
+        users.discard(name)
+        users.add(other)
+
     def done(self, names: Sequence[str]) -> None:
         """Free what the operator at hand took, and the values of these names."""
         for address in self._temporary.pop(self.operator.name, ()):
@@ -415,9 +453,15 @@ def wanted_border(state: State, name: str) -> tuple[int, int]:
 
 
 def is_flattened(state: State, name: str) -> bool:
-    """Whether a value is pictures that only layers read as rows: they lie there with channels together."""
+    """Whether a value is pictures that only layers read as rows: they lie there with channels together. Never in loops,
+    for what reads the last iteration may be something else."""
     graph, operator = state.graph, state.graph[name]
-    if operator.kind != "reshape" or name in graph.outputs or state.is_constant(operator.inputs[0]):
+    if (
+        name in graph.alike
+        or operator.kind != "reshape"
+        or name in graph.outputs
+        or state.is_constant(operator.inputs[0])
+    ):
         return False
     before = graph[operator.inputs[0]].shape
     readers = [graph[user] for user in graph.users[name]]

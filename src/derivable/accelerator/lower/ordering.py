@@ -13,38 +13,45 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from derivable.accelerator.lower.emission import Emitter
+from derivable.accelerator.lower.emission import Emitter, Written, needs_of, program_of
 from derivable.accelerator.machine.instructions import UNITS, Program
 from derivable.accelerator.machine.machine import times
 
 
 def quickest(emitter: Emitter) -> Program:
-    """What was written in the order of the fewest cycles that is known: its own, or one that `ordered` finds.
+    """What was written, each section in the order of the fewest cycles that is known: its own, or one that `ordered`
+    finds.
 
     The memories are the same after each, bit by bit.
     """
-    units = np.array([of.unit for of in emitter.written], np.int64)
-    demands = np.array([of.demand for of in emitter.written], np.int64).reshape(len(units), -1)
+    return program_of([(section, *_quickest(section.written)) for section in emitter.sections])
+
+
+def _quickest(written: Sequence[Written]) -> tuple[Sequence[int], list[tuple[int, ...]]]:
+    """The order of the fewest cycles, and what each instruction needs in it."""
+    if not written:
+        return (), []
+    units = np.array([of.unit for of in written], np.int64)
+    demands = np.array([of.demand for of in written], np.int64).reshape(len(units), -1)
 
     def cycles(order: Sequence[int], needs: list[tuple[int, ...]]) -> int:
         by_place = np.array(order, np.int64)
         return times(units[by_place], np.array(needs, np.int64), demands[by_place])[2]
 
-    orders = (range(len(units)), ordered(emitter), ordered(emitter, by_length=False))
-    return emitter.program(*min(((order, emitter.needs(order)) for order in orders), key=lambda each: cycles(*each)))
+    orders = (range(len(units)), ordered(written), ordered(written, by_length=False))
+    return min(((order, needs_of(written, order)) for order in orders), key=lambda each: cycles(*each))
 
 
-def ordered(emitter: Emitter, by_length: bool = True) -> list[int]:
-    """The numbers of the written instructions in another order, after which all memories are the same.
+def ordered(written: Sequence[Written], by_length: bool = True) -> list[int]:
+    """The numbers of the instructions of a section in another order, after which all memories are the same.
 
     by_length  of those that are ready, the one on the longest chain goes first; else the one that was written first
     """
-    written = emitter.written
     users: list[list[int]] = [[] for _ in written]  # those before which each has to be done
     for number, of in enumerate(written):
         for other in of.after:
             users[other].append(number)
-    rest = [of.length for of in written]  # cycles until the end of the program, on the longest chain from each on
+    rest = [of.length for of in written]  # cycles until the end of the section, on the longest chain from each on
     if by_length:
         for number in reversed(range(len(written))):
             rest[number] += max((rest[user] for user in users[number]), default=0)

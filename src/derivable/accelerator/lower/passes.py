@@ -4,14 +4,19 @@ A pass does its operators in the order of the graph; but a layer and a convoluti
 other and have sub-arrays of their own are written in turns, and what an operator needs of constants is loaded before
 the one in front of it begins. Of several passes, the one goes on whose instructions so far are done first. So lanes
 work on one pass while sub-arrays have another, and layers of a pass run beside the vector nodes of the one before.
+
+A loop is a section of its own, of one iteration, which the hardware repeats. At the end of it lanes copy what the next
+iteration reads to where it reads it. Passes of models with loops come one after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from derivable.accelerator.lower.lowering_state import State
-from derivable.accelerator.operators.operators import Operator
+from derivable.accelerator.machine.layouts import View
+from derivable.accelerator.operators.loops import Loop
+from derivable.accelerator.operators.operators import Operator, OperatorGraph
 
 _QUICK = ("source", "simd", "view")  # units of operators that are done before a partner begins
 _BESIDE = {"gemm": "vector", "vector": "gemm"}
@@ -21,6 +26,8 @@ def write(passes: Sequence[Pass], in_flight: int) -> None:
     """Write the instructions of all passes, of which at most so many are under way."""
     arrays = _Arrays(passes[0].state.machine.sub_arrays)
     emitter = passes[0].state.emitter
+    if passes[0].state.graph.loops:
+        in_flight = 1  # an iteration has the instructions of no other pass
     steps = {each: each.steps(arrays) for each in passes}
     done = dict.fromkeys(passes, 0)  # when the instructions of a pass are, so far
     while steps:
@@ -57,6 +64,20 @@ class _Arrays:
         self.taken.pop(operator.unit, None)
 
 
+def _parts(graph: OperatorGraph) -> Iterator[tuple[list[str], Loop | None]]:
+    """The operators between loops, and of each loop those of its first iteration; inputs before all."""
+    names = [operator.name for operator in graph if operator.kind != "constant"]
+    if graph.loops:
+        names = [*graph.inputs, *(name for name in names if name not in graph.inputs)]
+    start = 0
+    for loop in graph.loops:
+        at = names.index(loop.iterations[0][0])
+        yield names[start:at], None
+        yield list(loop.iterations[0]), loop
+        start = at + sum(map(len, loop.iterations))
+    yield names[start:], None
+
+
 class Pass:
     """A pass under way.
 
@@ -67,23 +88,71 @@ class Pass:
 
     def __init__(self, state: State, start: Callable[[Operator], Iterator[None]], store: Callable[[], None]):
         self.state, self._start, self._store = state, start, store
-        self.pending = {operator.name: operator for operator in state.graph if operator.kind != "constant"}
+        self._parts = list(_parts(state.graph))
+        self.pending: dict[str, Operator] = {}  # of the part under way
         self._steps: dict[str, Iterator[None]] = {}  # of operators that are loaded
         self._ready: set[str] = set()
-        self._unread = {name: len(state.graph.users[name]) for name in self.pending}
+        self._unread = {of.name: len(state.graph.users[of.name]) for of in state.graph if of.kind != "constant"}
 
     def steps(self, arrays: _Arrays) -> Iterator[bool]:
         """Write a step at a time: whether there was one, False where others have the sub-arrays."""
-        while self.pending:
-            first = next(iter(self.pending.values()))
-            if self._prepare(first):
-                while not arrays.are_free(self.state, first):
-                    yield False
-                arrays.take(self.state, first)
-                yield from self._run([first], arrays)
-            yield True
+        for names, loop in self._parts:
+            carried = {} if loop is None else self._enter(loop)
+            self.pending = {name: self.state.graph[name] for name in names}
+            while self.pending:
+                first = next(iter(self.pending.values()))
+                if self._prepare(first):
+                    while not arrays.are_free(self.state, first):
+                        yield False
+                    arrays.take(self.state, first)
+                    yield from self._run([first], arrays)
+                yield True
+            if loop is not None:
+                self._repeat(loop, carried)
         self._store()
         yield True
+
+    def _enter(self, loop: Loop) -> dict[int, View]:
+        """Begin the iteration of a loop: where it reads what the iteration before gives, by the place in it."""
+        state, graph = self.state, self.state.graph
+        first, last = loop.iterations[0], loop.iterations[-1]
+        state.enter(graph[first[0]])
+        carried = {place: state.carry(name) for place, name in loop.before.items()}
+        for name in loop.before.values():
+            self._unread[name] += 1  # it stays until the loop is done
+        for place, name in enumerate(first):
+            own = sum(user in first for user in graph.users[name])
+            self._unread[name] = own + (place in carried or self._is_read_after(last[place], last))
+        if state.emitter.written:
+            state.emitter.close()
+        return carried
+
+    def _is_read_after(self, name: str, last: Sequence[str]) -> bool:
+        return name in self.state.graph.outputs or any(user not in last for user in self.state.graph.users[name])
+
+    def _repeat(self, loop: Loop, carried: Mapping[int, View]) -> None:
+        """End the iteration: what the next one reads goes where it reads it; names are those of the last one then."""
+        state, graph = self.state, self.state.graph
+        first, last = loop.iterations[0], loop.iterations[-1]
+        state.enter(graph[first[-1]])
+        state.hand_on([(state.values[first[place]].view, to) for place, to in carried.items()])
+        nodes = tuple(dict(zip(first, names)) for names in loop.iterations)
+        state.emitter.close(loop.times, nodes)
+        state.done([])
+        for names in loop.iterations[1:]:
+            for name in names:
+                for given in dict.fromkeys(graph[name].inputs):
+                    if given in self._unread and given not in graph.alike:
+                        self._unread[given] -= 1
+                        if not self._unread[given] and given not in graph.outputs:
+                            state.done([given])
+        state.done(list(loop.before.values()))
+        for name, final in zip(first, last):
+            if self._is_read_after(final, last):
+                self._unread[final] = sum(user not in last for user in graph.users[final])
+                state.rename(name, final)
+            else:
+                state.done([name])
 
     def _run(self, active: list[Operator], arrays: _Arrays) -> Iterator[bool]:
         while active:

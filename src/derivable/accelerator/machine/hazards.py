@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -217,19 +217,36 @@ def check(machine: Machine, program: Program, off_chip: int) -> None:
             f"the program has {len(program)} instructions, and {machine.program} fit",
             hint="give the Machine a larger program=",
         )
-    ends = [number for number, instruction in enumerate(program) if isinstance(instruction, End)]
-    if ends != [len(program) - 1]:
+    ends = [
+        number
+        for number, of in enumerate(program)
+        if isinstance(of, End) and (of.operation != "repeat" or number == len(program) - 1)
+    ]
+    if ends != [len(program) - 1] or program.instructions[-1].operation != "end":
         raise LayoutError(f"a program has one end, after all else; here are {len(ends)} of {len(program)} instructions")
     sizes = _sizes(machine, off_chip)
+    for numbers, end in program.sections:
+        _check_section(program, numbers, sizes, machine)
+        check_fields(end)
+        if end.operation == "repeat" and end.to != numbers.start and end.count > 1:
+            raise LayoutError(
+                f"instruction {numbers.stop}, {end}: it goes to instruction {end.to}, and its section begins with "
+                f"{numbers.start}"
+            )
+    check_counts(program)
+
+
+def _check_section(program: Program, numbers: range, sizes: dict[str, tuple[int, int]], machine: Machine) -> None:
+    """Whether the needs of a section are of what comes before in it, and order all that must not meet. All is done
+    before another section begins, or this one again."""
     memories: dict[tuple[str, int], Memory] = defaultdict(Memory)
     places: list[tuple[int, int]] = []  # of each instruction: its unit, and the how manieth of it that it is, from 1 on
     # For each unit, for each of its instructions, from 1 on: how many of each unit are done when it is.
     clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
-    for number, instruction in enumerate(program):
+    for place, number in enumerate(numbers):
+        instruction = program.instructions[number]
         try:
             found = _check_alone(machine, instruction, sizes)
-            if isinstance(instruction, End):
-                continue
             unit = UNITS.index(instruction.unit)
             clock = list(clocks[unit][-1])
             for other, need in enumerate(instruction.needs):
@@ -239,11 +256,11 @@ def check(machine: Machine, program: Program, off_chip: int) -> None:
                     )
                 clock = [max(pair) for pair in zip(clock, clocks[other][need])]
             for region in found:
-                for other in memories[region.memory, region.bank].touch(number, region):
+                for other in memories[region.memory, region.bank].touch(place, region):
                     if places[other][1] > clock[places[other][0]]:
                         name = UNITS[places[other][0]]
                         raise LayoutError(
-                            f"it touches {region} while instruction {other} of {name} may do so",
+                            f"it touches {region} while instruction {numbers[other]} of {name} may do so",
                             hint=f"it has to need {name}:{places[other][1]}",
                         )
         except DerivableError as error:
@@ -251,18 +268,18 @@ def check(machine: Machine, program: Program, off_chip: int) -> None:
         clock[unit] = len(clocks[unit])
         places.append((unit, clock[unit]))
         clocks[unit].append(tuple(clock))
-    check_counts(program)
 
 
-def check_counts(program: Iterable[Instruction]) -> None:
-    """Raise LimitError for a program with more instructions of a unit than needs count to."""
-    counts = Counter(instruction.unit for instruction in program)
-    for unit in UNITS[:NUM_UNITS]:
-        if counts[unit] > MOST_NEEDED:
-            raise LimitError(
-                f"the program has {counts[unit]} instructions of {unit}, and needs count to {MOST_NEEDED}",
-                hint="lower with fewer passes=, or give the model a smaller batch",
-            )
+def check_counts(program: Program) -> None:
+    """Raise LimitError for a section with more instructions of a unit than needs count to."""
+    for numbers, _ in program.sections:
+        counts = Counter(program.instructions[number].unit for number in numbers)
+        for unit in UNITS[:NUM_UNITS]:
+            if counts[unit] > MOST_NEEDED:
+                raise LimitError(
+                    f"the program has {counts[unit]} instructions of {unit}, and needs count to {MOST_NEEDED}",
+                    hint="lower with fewer passes=, or give the model a smaller batch",
+                )
 
 
 def _check_alone(machine: Machine, instruction: Instruction, sizes: dict[str, tuple[int, int]]) -> list[Region]:

@@ -10,10 +10,14 @@ A machine has an off-chip memory, a cache X, memories beside its sub-arrays, and
 
 Each unit has a queue, and does its instructions in order, one at a time. An instruction waits until, of each unit u,
 `needs[u]` instructions since the program's start are done; so units run beside each other, and a program says what has
-to wait. Printed form, an instruction a line, fields that are zero or as usual left out:
+to wait. A `repeat` waits until all units are done, and goes back to the beginning of its section: what comes after the
+`repeat` before it. Needs count from the beginning of a section, each time. Printed form, an instruction a line, fields
+that are zero or as usual left out:
 
     dma.load lines=4 x=64 far=256
+    end.repeat
     move.B needs=dma:1 first=0 banks=2 n0=1 n1=1 n2=1 n3=4 x=64 x3=4 to=0 to3=1 valid=4 ; conv2d_1
+    end.repeat count=10 to=2
     end
 
 `check` is the validator of programs. What instructions do is in `machine.py`.
@@ -21,7 +25,7 @@ to wait. Printed form, an instruction a line, fields that are zero or as usual l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, TypeAlias, get_type_hints
@@ -139,7 +143,7 @@ class Instruction:
     """What all instructions have.
 
     operation  one of the unit's
-    needs      for each unit, how many of its instructions since the start are done before this one begins
+    needs      for each unit, how many of its instructions in the section are done before this one begins
     node       the operator that it serves; not encoded
     of_pass    the pass of the model that it belongs to, from 0 on; not encoded
     """
@@ -338,11 +342,18 @@ class Vector(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class End(Instruction):
-    """The end of a program, once all units are done. Printed form: `end`"""
+    """Once all units are done, the end of a program; or `repeat`, the end of a section: it is done `count` times, and
+    instruction `to` is its first. Printed form: `end`, `end.repeat count=10 to=2`
+
+    nodes  of each time that a section is done: what the operator of an instruction is then; not encoded
+    """
 
     unit: ClassVar[str] = "end"
-    operations: ClassVar[tuple[str, ...]] = ("end",)
+    operations: ClassVar[tuple[str, ...]] = ("end", "repeat")
     operation: str = "end"
+    count: Count = 1
+    to: Word = 0
+    nodes: tuple[Mapping[str, str], ...] = field(default=(), compare=False)
 
 
 KINDS: dict[str, type[Instruction]] = {kind.unit: kind for kind in (Transfer, Move, Gemm, Convolve, Vector, End)}
@@ -412,7 +423,7 @@ def encode(instruction: Instruction) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Program:
-    """Instructions in the order in which they are fetched; the last is `End`."""
+    """Instructions as they are in memory; the last is `End`."""
 
     instructions: tuple[Instruction, ...]
 
@@ -429,6 +440,30 @@ class Program:
         return "\n".join(map(text, self.instructions))
 
     @cached_property
+    def sections(self) -> tuple[tuple[range, End], ...]:
+        """The instructions of each section, without the `End` behind it, and that."""
+        found, start = [], 0
+        for number, instruction in enumerate(self.instructions):
+            if isinstance(instruction, End):
+                found.append((range(start, number), instruction))
+                start = number + 1
+        return tuple(found)
+
+    @cached_property
+    def executed(self) -> tuple[Instruction, ...]:
+        """What units do, in the order in which it is fetched: sections as often as they are repeated, each time of the
+        operators of that time; and the end."""
+        return (*self._executed(), self.instructions[-1])
+
+    def _executed(self) -> Iterator[Instruction]:
+        for numbers, end in self.sections:
+            section = [self.instructions[number] for number in numbers]
+            for time in range(end.count if end.operation == "repeat" else 1):
+                nodes = end.nodes[time] if end.nodes else {}
+                for of in section:
+                    yield replace(of, node=nodes[of.node]) if nodes.get(of.node, of.node) != of.node else of
+
+    @cached_property
     def words(self) -> np.ndarray:
         """[instruction, 16] uint32, as they are in the memory of programs."""
         return np.stack([encode(instruction) for instruction in self.instructions])
@@ -440,7 +475,7 @@ class Program:
 def text(instruction: Instruction) -> str:
     """The line of an instruction."""
     unit, usual = instruction.unit, {item.name: item.default for item in fields(instruction)}
-    words = [unit if unit == "end" else f"{unit}.{instruction.operation}"]
+    words = [unit if instruction.operation == "end" else f"{unit}.{instruction.operation}"]
     needs = [f"{name}:{need}" for name, need in zip(UNITS, instruction.needs) if need]
     words += [f"needs={','.join(needs)}"] if needs else []
     for item in FIELDS[unit]:

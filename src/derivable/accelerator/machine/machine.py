@@ -29,7 +29,6 @@ from derivable.accelerator.machine.instructions import (
     QUEUE,
     UNITS,
     Convolve,
-    End,
     Gemm,
     Instruction,
     Machine,
@@ -46,6 +45,7 @@ Demand: TypeAlias = tuple[int, ...]  # an instruction's row of the columns of `c
 # Bytes of off-chip memory between two addresses that a burst may not cross, and its lines at most: those of AXI.
 PAGE, MOST_OF_A_BURST = 4096, 256
 PORTS = 2  # of X that are read, in the RTL
+TO_SECTION = 1  # cycles from the one in which all units are done with a section to the start of the next one
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Run:
 
     memory  off-chip memory afterwards, uint8
     cycles  from the start until all units were done
-    begin   of each instruction: the cycle in which its unit takes it, int64
-    end     of each instruction: the cycle in which it is done, int64
+    begin   of each instruction that was executed: the cycle in which its unit takes it, int64
+    end     of each instruction that was executed: the cycle in which it is done, int64
     """
 
     memory: np.ndarray
@@ -123,7 +123,7 @@ def run(machine: Machine, program: Program, off_chip: np.ndarray, latencies: Lat
         raise ShapeError(f"off-chip memory is {memory.dtype}{list(memory.shape)}, expected uint8 [byte]")
     hazards.check(machine, program, len(memory))
     state = State(machine, memory)
-    for number, instruction in enumerate(program):
+    for number, instruction in enumerate(program.executed):
         try:
             execute(state, instruction)
         except DomainError as error:
@@ -186,29 +186,38 @@ def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
 
 
 def timing(machine: Machine, program: Program, latencies: Latencies | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """In which cycle each instruction is taken by its unit, and in which it is done: [instruction] int64 each.
+    """In which cycle each of `program.executed` is taken by its unit, and in which it is done: int64 each.
 
     The controller puts an instruction a cycle into the queues, in order, and waits while the queue of the next one is
     full. A unit takes the head of its queue three cycles after it came there, two after the one before was taken and
     two after what it needs was done, and not before the cycle in which the unit is done with the one before. Units wait
-    for the ports of X as they do in the RTL (`kernels/clock.py`). What is not in it: off-chip memory that refuses
-    transfers.
+    for the ports of X as they do in the RTL (`kernels/clock.py`). A section begins in the second cycle after all units
+    were done with the one before, as after a start. What is not in it: off-chip memory that refuses transfers, or whose
+    interval between lines is longer than it takes a section to load its first one.
 
     Raises LayoutError where instructions wait for one another for ever.
     """
     latencies = latencies or Latencies()
-    listed = [of for of in program if not isinstance(of, End)]
-    begin, end, last = times(
-        np.array([UNITS.index(of.unit) for of in listed], np.int64),
-        np.array([of.needs for of in listed], np.int64).reshape(-1, NUM_UNITS),
-        np.array([demand(machine, of, latencies) for of in listed], np.int64).reshape(-1, clock.COLUMNS),
-        latencies.interval,
-    )
-    stuck = np.flatnonzero(end == clock.NEVER)
-    if len(stuck):
-        raise LayoutError(f"instruction {stuck[0]}, {listed[stuck[0]]}: it waits for ever")
-    ends = [last] * (len(program) - len(listed))
-    return np.append(begin, ends), np.append(end, ends)
+    found, start = [], 0
+    for numbers, of_section in program.sections:
+        listed = [program.instructions[number] for number in numbers]
+        begin, end, last = times(
+            np.array([UNITS.index(of.unit) for of in listed], np.int64),
+            np.array([of.needs for of in listed], np.int64).reshape(-1, NUM_UNITS),
+            np.array([demand(machine, of, latencies) for of in listed], np.int64).reshape(-1, clock.COLUMNS),
+            latencies.interval,
+        )
+        stuck = np.flatnonzero(end == clock.NEVER)
+        if len(stuck):
+            raise LayoutError(f"instruction {numbers[stuck[0]]}, {listed[stuck[0]]}: it waits for ever")
+        if of_section.operation == "end":
+            found += [np.stack((begin, end)) + start, np.full((2, 1), last + start, np.int64)]
+            continue
+        for _ in range(of_section.count):
+            found.append(np.stack((begin, end)) + start)
+            start += last + TO_SECTION
+    begin, end = np.concatenate(found, 1)
+    return begin, end
 
 
 def times(
@@ -247,7 +256,7 @@ def busy(program: Program, begin: np.ndarray, end: np.ndarray) -> dict[str, int]
     Law: they are what the counters of the simulated hardware say.
     """
     found: dict[str, int] = dict.fromkeys(UNITS[:NUM_UNITS], 0)
-    for instruction, cycles in zip(program, (end - begin).tolist()):
+    for instruction, cycles in zip(program.executed, (end - begin).tolist()):
         if instruction.unit in found:
             found[instruction.unit] += cycles
     return found

@@ -209,16 +209,7 @@ def assign(quantised: Quantised) -> Formats:
             weights[place[0]] = scale
         else:
             operands[place] = Format(type, float(scale), quantised.zeros.get(place, 0))
-    wanted: dict[str, set[Format]] = {}  # what reads each value, through what preserves formats
-    for operator in reversed(graph.operators):
-        found = wanted[operator.name] = {WIDE} if operator.name in graph.outputs else set()
-        for reader in (graph[name] for name in dict.fromkeys(graph.users[operator.name])):
-            if reader.kind in (*_PRESERVES, "concatenate"):
-                found |= wanted[reader.name]
-                continue
-            for number, name in enumerate(reader.inputs):
-                if name == operator.name:
-                    found.add(operands.get((reader.name, number), WIDE))
+    wanted = _wanted(graph, operands)
     results = _only_results(graph)
     values: dict[str, Format] = {}
     for operator in graph:
@@ -248,13 +239,38 @@ def assign(quantised: Quantised) -> Formats:
     return Formats(values, operands, weights, types, quantised.biases, quantised.ranges)
 
 
+def _wanted(graph: OperatorGraph, operands: Mapping[Place, Format]) -> dict[str, set[Format]]:
+    """In which formats each value is read, through what preserves formats; of loops, in any iteration."""
+    shared: dict[str, set[Format]] = {}
+    while True:
+        found: dict[str, set[Format]] = {}
+        for operator in reversed(graph.operators):
+            own = {WIDE} if operator.name in graph.outputs else set()
+            for reader in (graph[name] for name in dict.fromkeys(graph.users[operator.name])):
+                if reader.kind in (*_PRESERVES, "concatenate"):
+                    own |= found[reader.name]
+                    continue
+                for number, name in enumerate(reader.inputs):
+                    if name == operator.name:
+                        own.add(operands.get((reader.name, number), WIDE))
+            found[operator.name] = own | shared.get(graph.alike.get(operator.name, ""), set())
+        merged: dict[str, set[Format]] = {}
+        for name, root in graph.alike.items():
+            merged[root] = merged.get(root, set()) | found[name]
+        if merged == shared:
+            return found
+        shared = merged
+
+
 def _only_results(graph: OperatorGraph) -> set[str]:
     """Values that are outputs of the model, or become some by views alone: nothing computes with them."""
     found: set[str] = set()
     for operator in reversed(graph.operators):
         readers = [graph[name] for name in graph.users[operator.name]]
         is_read = operator.name in graph.outputs or bool(readers)
-        if is_read and all(each.name in found and each.kind in _VIEWS for each in readers):
+        # In a loop, the next iteration may compute with it.
+        is_last = is_read and operator.name not in graph.alike
+        if is_last and all(each.name in found and each.kind in _VIEWS for each in readers):
             found.add(operator.name)
     return found
 

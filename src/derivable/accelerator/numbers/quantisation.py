@@ -150,6 +150,11 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
                     )
                 low, high = ranges.get(operator.name, (np.inf, -np.inf))
                 ranges[operator.name] = min(low, float(value.min())), max(high, float(value.max()))
+    # An instruction of a loop has the same numbers in all iterations.
+    ranges, peaks = (
+        _shared(graph, ranges),
+        {name: high for name, (_, high) in _shared(graph, _with_zero(peaks)).items()},
+    )
     limits = known.ranges(graph)
     best: dict[_Group, tuple[np.ndarray, int]] = {}
     for group, listed in seen.items():
@@ -179,6 +184,19 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
     return replace(quantised, biases=_mean_losses(quantised, samples))
 
 
+def _shared(graph: OperatorGraph, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Ranges that hold what operators of loops give in all iterations."""
+    wider: dict[str, tuple[float, float]] = {}
+    for name, (low, high) in ranges.items():
+        least, most = wider.get(root := graph.alike.get(name, name), (low, high))
+        wider[root] = min(least, low), max(most, high)
+    return {name: wider[graph.alike.get(name, name)] for name in ranges}
+
+
+def _with_zero(peaks: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    return {name: (0.0, peak) for name, peak in peaks.items()}
+
+
 def _products(x: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
     return np.cumprod(products.together(x, attributes["axes"]), -1)
 
@@ -204,7 +222,9 @@ def _group(graph: OperatorGraph, operator: Operator, place: int, precision: Mapp
     while len(root.inputs) == 1 and (root.unit == "view" or root.kind in ("max", "max_pool2d")):
         root = graph[root.inputs[0]]
     of = _format(operator, precision)
-    return _Group(root.name, of, place == 0 and not of.is_float and is_layer(graph, operator))
+    return _Group(
+        graph.alike.get(root.name, root.name), of, place == 0 and not of.is_float and is_layer(graph, operator)
+    )
 
 
 def _best_of_group(group: _Group, rows: np.ndarray, limits: known.Range | None) -> tuple[np.ndarray, int]:
@@ -286,8 +306,10 @@ def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.nd
     else:
         rounded = [_Run(graph, sample, quantised) for sample in samples]
     for operator in graph:
-        # A product of matrices keeps zeros: of a vector without entries, say.
-        if is_layer(graph, operator) and operator.kind != "matmul" and not quantised.format(operator).is_float:
+        # A product of matrices keeps zeros: of a vector without entries, say. Iterations of a loop have one bias.
+        if operator.name in graph.alike:
+            pass
+        elif is_layer(graph, operator) and operator.kind != "matmul" and not quantised.format(operator).is_float:
             weight = np.asarray(graph.constants[operator.inputs[1]], np.float64)
             given = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in exact], 0)
             seen = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in rounded], 0)

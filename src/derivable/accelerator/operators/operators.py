@@ -22,6 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from derivable.accelerator.operators.kinds import KINDS, REQUIRED, Kind, Shape, Work, batch_norm_scale, size
+from derivable.accelerator.operators.loops import Loop
+from derivable.accelerator.operators.loops import find as find_loops
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, LayoutError, ShapeError
 from derivable.core.registry import suggestion
 
@@ -103,6 +105,16 @@ class OperatorGraph:
             for name in operator.inputs:
                 found[name][operator.name] = None
         return {name: tuple(readers) for name, readers in found.items()}
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """What the hardware repeats."""
+        return find_loops(self)
+
+    @cached_property
+    def alike(self) -> dict[str, str]:
+        """Operators of loops, which have the formats of the operators of other iterations -> one of these."""
+        return {name: root for loop in self.loops for name, root in loop.classes.items()}
 
     def __getitem__(self, name: str) -> Operator:
         """Raises BindingError for a name that is not there, with the nearest."""

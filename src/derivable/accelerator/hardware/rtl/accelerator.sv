@@ -76,7 +76,7 @@ module accelerator #(
   localparam int DMA = 0, MOVE = 1, NN = 2, VSA = 3, VEC = 4;
 
   // Controller and registers.
-  logic            start, clear, running, program_write;
+  logic            start, clear, again, running, program_write;
   logic [31:0]     program_index;
   logic [63:0]     base, cycles;
   logic [4:0]      valid, ready, busy;
@@ -97,6 +97,7 @@ module accelerator #(
       .start,
       .running,
       .clear,
+      .again,
       .valid,
       .instruction,
       .ready,
@@ -196,7 +197,7 @@ module accelerator #(
   logic       vec_pause, vec_paused;
   always_ff @(posedge clk) begin
     vec_pause <= load_write && vec_write && refusals == 3'd7;
-    refusals  <= rst || clear ? 3'd0 : refusals + 3'(load_write && vec_write);
+    refusals  <= rst || clear || again ? 3'd0 : refusals + 3'(load_write && vec_write);
   end
   assign waiting = {
     ((vec_a || vec_b) && !vec_granted) || vec_paused,

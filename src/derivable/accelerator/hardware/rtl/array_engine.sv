@@ -179,6 +179,7 @@ module array_engine #(
     bank #(
         .WORDS(A_WORDS),
         .BITS(W * 8),
+        .MEETS_ZEROS(1),  // rows of the last tile of a reduction that is shorter
         .ADDRESS(A_BITS)
     ) a (
         .clk,

@@ -5,6 +5,9 @@
 module bank #(
     parameter int WORDS   = 1024,
     parameter int BITS    = 32,
+    /* verilator lint_off UNUSEDPARAM */
+    parameter int MEETS_ZEROS = 0,  // words that were never written are read, and multiplied by zero
+    /* verilator lint_on UNUSEDPARAM */
     parameter int ADDRESS = WORDS > 1 ? $clog2(WORDS) : 1
 ) (
     input  wire               clk,
@@ -17,6 +20,11 @@ module bank #(
   (* no_rw_check *)
   reg [BITS-1:0] memory[0:WORDS-1];
   reg [BITS-1:0] read;
+`ifdef CHECKS
+  // Random then, as memory on a chip is at first: in Icarus, the unknown times zero is unknown.
+  integer state = BITS, row;
+  initial if (MEETS_ZEROS != 0) for (row = 0; row < WORDS; row = row + 1) memory[row] = {(BITS / 32 + 1) {$random(state)}};
+`endif
   always_ff @(posedge clk) begin
     if (write_enable) memory[write_address] <= write_data;
     read      <= memory[read_address];

@@ -76,7 +76,7 @@ module cache #(
     logic [7:0]     memory[BYTES/L];
 `ifdef CHECKS
     // It begins with random bytes, as memory on a chip does: programs read bytes that were never written and multiply
-    // them by zero, at the borders of paddings. In Icarus, registers and the other memories begin unknown.
+    // them by zero, at the borders of paddings. In Icarus, registers and the other memories but A begin unknown.
     integer state = b + 1, row;
     initial for (row = 0; row < BYTES / L; row = row + 1) memory[row] = $random(state);
 `endif

@@ -8,7 +8,9 @@
 //
 // Timing: one instruction a cycle is fetched; fetching stops while the queue of the fetched instruction is full. With
 // `start` in cycle 0, the first instruction goes into its queue in cycle 3. END waits until all units have completed what
-// they were given; `running` falls then.
+// they were given; `running` falls then. REPEAT waits for that too, and `again` is 1 in the cycle after: needs count from
+// zero again, and the first instruction of a section goes into its queue three cycles later, as after a start. That is
+// instruction TO until the section was done COUNT times, then the one behind REPEAT.
 module controller #(
     parameter int PROGRAM = 1024  // instructions
 ) (
@@ -23,6 +25,7 @@ module controller #(
     input  logic            start,
     output logic            running,
     output logic            clear,           // resets the units' queues and counters when a program starts
+    output logic            again,           // a section begins
 
     output logic [4:0]      valid,
     output logic [5*512-1:0] instruction,
@@ -52,10 +55,13 @@ module controller #(
   logic [79:0] completed;
   logic        was_read; // `read` holds an instruction
   logic        here;     // `fetched` holds an instruction that is in no queue yet
-  logic        ended;    // END was fetched
+  logic        ended;    // END or REPEAT was fetched
   logic        goes;     // the fetched instruction leaves for its queue
   logic [4:0]  unit;     // a bit for each unit: whose the fetched instruction is, none for END
-  logic        is_end;
+  logic        is_end, repeats;
+  logic        is_last;  // the section is not repeated
+  logic [END_COUNT_BITS-1:0] times, count;  // that the section was done before, and that it is done
+  logic [BITS-1:0] behind_read, behind, to;  // the instruction behind `read` and `fetched`; the first of the section
   assign goes   = here && |(unit & ~full);
   assign moves  = !here || goes;
   assign fetch  = running && !ended && (!was_read || moves);
@@ -79,7 +85,7 @@ module controller #(
       if (done[u]) busy[u] <= 1'b0;
       if (valid[u] && ready[u]) busy[u] <= 1'b1;
       if (done[u]) completed[16*u+:16] <= completed[16*u+:16] + 16'd1;
-      if (rst || clear) begin
+      if (rst || clear || again) begin
         busy[u]             <= 1'b0;
         completed[16*u+:16] <= '0;
       end
@@ -87,20 +93,38 @@ module controller #(
   end
 
   always_ff @(posedge clk) begin
-    if (fetch) at <= at + BITS'(1);
+    if (fetch) begin
+      at          <= at + BITS'(1);
+      behind_read <= at + BITS'(1);
+    end
     if (fetch || moves) was_read <= fetch;
     if (moves) begin
       here   <= was_read;
       is_end <= read[UNIT_LSB+:3] == UNIT_END;
       for (int u = 0; u < 5; u++) unit[u] <= read[UNIT_LSB+:3] == 3'(u);
     end
+    if (moves && was_read) begin
+      repeats <= read[OPERATION_LSB+:4] == END_REPEAT;
+      count   <= read[END_COUNT_LSB+:END_COUNT_BITS];
+      to      <= BITS'(read[END_TO_LSB+:END_TO_BITS]);
+      behind  <= behind_read;
+    end
     if (here && is_end) begin
       ended    <= 1'b1;
       was_read <= 1'b0;
       here     <= 1'b0;
     end
-    if (ended && &empty && busy == 0) running <= 1'b0;
+    // While `ended`, nothing is fetched, and what is of the instruction that was fetched last stands.
+    is_last <= times + END_COUNT_BITS'(1) == count;
+    again   <= ended && repeats && &empty && busy == 0 && !again;
+    if (ended && !repeats && &empty && busy == 0) running <= 1'b0;
+    if (again) begin
+      ended <= 1'b0;
+      at    <= is_last ? behind : to;
+      times <= is_last ? '0 : times + END_COUNT_BITS'(1);
+    end
     if (clear) begin
+      times    <= '0;
       running  <= 1'b1;
       at       <= '0;
       was_read <= 1'b0;
@@ -108,6 +132,7 @@ module controller #(
       ended    <= 1'b0;
     end
     if (rst) begin
+      again    <= 1'b0;
       running  <= 1'b0;
       was_read <= 1'b0;
       here     <= 1'b0;
