@@ -22,7 +22,7 @@ from derivable.accelerator.machine.instructions import End, Machine, Program
 from derivable.accelerator.numbers.emulation import Emulation
 from derivable.accelerator.numbers.formats import prepare
 from derivable.accelerator.trace.trace import trace
-from derivable.core.diagnostics import DomainError, LayoutError, UnsupportedError
+from derivable.core.diagnostics import DomainError, LayoutError
 
 from .networks import calibrated
 
@@ -283,25 +283,6 @@ def test_what_is_no_loop():
     assert len(loop.iterations[0]) == 3
     # Three iterations are written out.
     assert loops(Swapped(3), x[:, :1].expand(2, 12)) == ()
-
-
-class While(nn.Module):
-    def forward(self, x):
-        def goes_on(state, step):
-            return (state.abs().sum() > 1) & (step < 10)
-
-        def halved(state, step):
-            return state * 0.5, step + 1
-
-        return torch.while_loop(goes_on, halved, (x, torch.tensor(0)))[0]
-
-
-@pytest.mark.parametrize("is_exported", [False, True])
-def test_loops_with_a_condition_on_numbers_are_refused(is_exported):
-    x = torch.rand(2, 4)
-    model = torch.export.export(While(), (x,)) if is_exported else While()
-    with pytest.raises(UnsupportedError, match=r"how many steps torch\.while_loop takes depends on the inputs"):
-        trace(model, (x,))
 
 
 LOOPING = """dma.load lines=4 x=0 far=0

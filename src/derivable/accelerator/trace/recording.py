@@ -7,7 +7,6 @@ not recorded, and so is what follows from parameters alone.
 from __future__ import annotations
 
 import functools
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import getitem
 from typing import Any
@@ -403,12 +402,6 @@ def record(recorder: Recorder, model: Callable) -> torch.fx.Graph:
         raise
     except Exception as error:
         location = location_of(error, recorder.module)
-        if any(frame.name == "while_loop" for frame in traceback.extract_tb(error.__traceback__)):
-            raise location.error(
-                UnsupportedError,
-                "how many steps torch.while_loop takes depends on the inputs, and hardware repeats a fixed number",
-                "write `for _ in range(n)` with as many steps as it takes at most",
-            ) from error
         raise location.error(
             UnsupportedError,
             f"the model cannot be traced: {type(error).__name__}: {one_line(error)}",
