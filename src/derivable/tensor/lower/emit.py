@@ -116,19 +116,30 @@ def made_once(program: Program, of: Type, spec: Spec, size: Callable[[str, Any, 
 
     An entry that is looked up costs the loops that lead to it: of a sum by columns those over all rows. Each tensor
     that is used in loops inside of which it is not named is made whole by way of trial, and stays so if it takes fewer
-    steps.
+    steps. Those that were made before are then left out by way of trial too: where what they read is made, it may take
+    fewer steps to look their entries up.
     """
+
+    def built(made: Sequence[t.Node]) -> tuple[float, Built]:
+        trial = _built(program, of, spec, made, True)
+        return _steps(trial, size), trial
+
     made: list[t.Node] = []
-    best = _built(program, of, spec, made, True)
-    steps = _steps(best, size)
+    steps, best = built(made)
     tried: set[int] = set()
     while node := next((node for node in best.again if id(node) not in tried), None):
         tried.add(id(node))
-        trial = _built(program, of, spec, [*made, node], True)
-        if (taken := _steps(trial, size)) < steps:
-            made, best, steps = [*made, node], trial, taken
-            # What a tensor that is made reads is read more often than before, or less.
-            tried = {id(node) for node in made}
+        taken, trial = built([*made, node])
+        if taken >= steps:
+            continue
+        made, best, steps = [*made, node], trial, taken
+        for other in made[:-1]:
+            fewer = [each for each in made if each is not other]
+            taken, trial = built(fewer)
+            if taken < steps:
+                made, best, steps = fewer, trial, taken
+        # What a tensor that is made reads is read more often than before, or less.
+        tried = {id(node) for node in made}
     return tuple(made)
 
 
@@ -265,7 +276,9 @@ def _total(lowering: Lowering) -> tuple[n.Register, ...]:
 
 
 def _counted(lowering: Lowering) -> dict[str, Any]:
-    again = sorted(lowering.again.values(), key=lambda bound: bound.num_loops)
+    # A name before those that read it: whether one of these is better made depends on what its parts cost.
+    places = {id(node): place for place, node in enumerate(t.walk(lowering.program))}
+    again = sorted(lowering.again.values(), key=lambda bound: (bound.num_loops, places.get(id(bound.node), 0)))
     return {"again": tuple(bound.node for bound in again), "most": lowering.spaces.counts}
 
 
