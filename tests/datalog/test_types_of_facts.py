@@ -5,6 +5,7 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -116,6 +117,55 @@ def test_decimals_of_more_digits_are_said():
         SUM.run({"r": pa.table({"k": [0], "v": long})})
     whole = pa.array([Decimal(10**30), Decimal(1)], pa.decimal128(38, 0))
     assert list(SUM.run({"r": pa.table({"k": [0, 1], "v": whole})})["s"]) == [(10**30 + 1,)]
+
+
+def test_decimals_of_frames_are_those_of_arrow(recwarn):
+    """Where the type of a column says how many digits there are, whole numbers are integers in every library."""
+
+    def total(scale, *values):
+        column = pa.array([*map(Decimal, values)], pa.decimal128(38, scale))
+        frame = pd.DataFrame({"k": range(len(values)), "v": pd.array(column, dtype=pd.ArrowDtype(column.type))})
+        ((found,),) = SUM.run({"r": frame})["s"]
+        ((expected,),) = SUM.run({"r": pa.table({"k": range(len(values)), "v": column})})["s"]
+        assert (found, type(found)) == (expected, type(expected))
+        return found
+
+    assert total(0, 2**60 + 1, 2) == 2**60 + 3
+    assert total(0, 10**30, 1) == 10**30 + 1
+    assert total(2, "1.10", "2.25") == pytest.approx(3.35, abs=1e-12)
+    assert not recwarn
+
+
+class _Lazy:
+    """A frame that is not computed yet, as polars has it: to ask for its columns warns."""
+
+    def collect(self):
+        raise AssertionError
+
+    @property
+    def columns(self):
+        raise AssertionError
+
+
+class _Wide(list):
+    """A series of polars whose integers have 128 bits, which NumPy has not."""
+
+    dtype = "Int128"
+
+    def __array__(self, *_, **__):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("values", [[3, 2**40], [2**100, 1]])
+def test_integers_of_128_bits(values):
+    columns = {0: np.arange(2), 1: _Wide(values)}
+    frame = SimpleNamespace(columns=["k", "v"], to_series=columns.get)
+    assert list(SUM.run({"r": frame})["s"]) == [(sum(values),)]
+
+
+def test_lazy_frames_are_to_be_collected():
+    with pytest.raises(TypeMismatchError, match=r"not _Lazy\nhelp: collect it first"):
+        SUM.run({"r": _Lazy()})
 
 
 @pytest.mark.parametrize("frame", [pa.table, pd.DataFrame])

@@ -169,7 +169,8 @@ def _taken(name: str, facts: Any) -> Any:
         return _tuples(name, facts)
     if not isinstance(facts, dict):
         for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
-            if hasattr(facts, names) and hasattr(facts, column):
+            # A lazy frame of polars warns where somebody looks at its `columns`.
+            if hasattr(facts, column) and hasattr(facts, names):
                 labels = tuple(getattr(facts, names))
                 get = getattr(facts, column)
                 places = range(len(labels))
@@ -260,6 +261,10 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         texts = of_frame.__arrow_array__()
         if not texts.null_count:
             return arrow_column(name, label, texts)
+    if (decimals := _typed_decimals(of_frame, column)) is not None:
+        return arrow_column(name, label, decimals)
+    if str(getattr(column, "dtype", "")) in ("Int128", "UInt128"):
+        return _whole([*column])
     if hasattr(column, "detach") and tensors.has_torch([column]):
         check_on_cpu(column, f"the tensor of facts for `{name}`")
         return Elsewhere(column).on_host()
@@ -275,6 +280,13 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
     except (arrow.ArrowException, TypeError, UnicodeError):
         # Not texts only: what is wrong is said where each value is looked at.
         return array
+
+
+def _typed_decimals(of_frame: Any, column: Any) -> Any:
+    """A column of pandas or polars whose type says how many digits its decimals have, as an Arrow column, else None."""
+    if str(getattr(of_frame, "dtype", "")).startswith("decimal"):
+        return of_frame.__arrow_array__()
+    return column.to_arrow() if str(getattr(column, "dtype", "")).startswith("Decimal") else None
 
 
 def arrow_column(
@@ -305,8 +317,7 @@ def arrow_column(
     if is_string(t):
         return Texts(_encoded(column))
     if arrow.types.is_decimal(t) and t.scale == 0:
-        values = np.array([int(value) for value in column.to_pylist()], object)
-        return values if any(abs(value) >> 63 for value in values) else values.astype(np.int64)
+        return _whole([int(value) for value in column.to_pylist()])
     if arrow.types.is_decimal(t):
         return _real(name, label, column)
     if arrow.types.is_time(t):
@@ -322,6 +333,12 @@ def arrow_column(
             return parts[0]
         return np.concatenate(parts, out=empty(len(column), parts[0].dtype))
     return column.to_numpy() if isinstance(column, arrow.ChunkedArray) else column.to_numpy(zero_copy_only=False)
+
+
+def _whole(values: list[Any]) -> np.ndarray:
+    """Integers of any size as an array, of 64 bits where these do; missing ones are None."""
+    array = np.array(values, object)
+    return array if any(value is None or abs(value) >> 63 for value in values) else array.astype(np.int64)
 
 
 def _is_list(t: Any) -> bool:
