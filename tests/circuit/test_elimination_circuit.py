@@ -11,6 +11,7 @@ import pytest
 import derivable as dv
 from derivable.circuit.fold import block_fold
 from derivable.circuit.fold.evaluate import literals_possible
+from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.elimination_circuit import EliminationCircuit
 from derivable.circuit.queries.count import log_weighted_count
 from derivable.core.diagnostics import DomainError, OutOfMemory
@@ -171,6 +172,55 @@ def test_what_underflows_in_tables_is_said_by_nodes():
     circuit = dv.circuit.from_factors(factors, [2, 2])
     expected = np.logaddexp(np.log(1e-300) * 3 + np.log(1e-5), np.log(1e-300) * 2)
     np.testing.assert_allclose(log_weighted_count(circuit), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("large", "small"), [(1.0, 1e-300), (1e300, 1e-300)])
+def test_what_weighs_far_less_than_the_rest_is_not_impossible(large, small):
+    """The large one is ruled out by another table, so that all of the sum is the small one."""
+    factors = [([0], np.array([large, small])), ([0], np.array([small, 1.0])), ([0], np.array([0.0, 1.0]))]
+    circuit = dv.circuit.from_factors(factors, [2])
+    np.testing.assert_allclose(circuit.weighted_count(), small, rtol=1e-12)
+    np.testing.assert_allclose(log_weighted_count(circuit), np.log(small), rtol=1e-12)
+    np.testing.assert_allclose(circuit.marginals()[:2], [0.0, 1.0], atol=1e-15)
+
+
+def test_logarithms_below_those_of_floats_are_possible():
+    circuit = dv.circuit.from_factors([([0], np.array([0.5, 0.25])), ([0], np.array([0.0, 1.0]))], [2])
+    for logarithm in (-700.0, -800.0, -1e5):
+        weights = np.zeros((1, circuit.num_variables))
+        weights[0, 1] = logarithm
+        np.testing.assert_allclose(circuit.evaluate(weights, np.zeros_like(weights), "log"), [[logarithm]])
+
+
+def test_floats_far_below_others_of_a_result_do_not_vanish():
+    """A result of which one number is 1e200 is scaled down, and the sum is of those that are 1e-200 alone."""
+    table = np.array([[1e200, 1e-200], [1e200, 1e-200]])
+    factors = [([0, 1], table), ([0, 2], np.ones((2, 2))), ([1], np.array([0.0, 1.0])), ([1, 3], np.ones((2, 2)))]
+    circuit = dv.circuit.from_factors(factors, [2, 2, 2, 2])
+    nodes = circuit.make()
+    np.testing.assert_allclose(circuit.weighted_count(), 8e-200, rtol=1e-12)
+    expected = nodes.value_and_gradient(*circuit.weights)
+    np.testing.assert_allclose(circuit.evaluate(*circuit.weights), [8e-200], rtol=1e-12)
+    for one, other in zip(circuit.value_and_gradient(*circuit.weights), expected):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.filterwarnings("error")
+def test_queries_under_any_weights_are_those_of_the_nodes(seed):
+    """Weights of both literals, of several rows, and of variables that can be neither."""
+    circuit, _, _ = tables_of(300 + seed)
+    nodes, rng = circuit.make(), np.random.default_rng(seed)
+    positive, negative = rng.uniform(0.1, 3.0, (2, 3, circuit.num_variables))
+    for query in (Circuit.weighted_count, log_weighted_count, Circuit.marginals):
+        np.testing.assert_allclose(query(circuit, positive, negative), query(nodes, positive, negative), rtol=1e-11)
+    dead = rng.integers(circuit.num_variables)
+    positive[1, dead] = negative[1, dead] = 0.0
+    for query in (Circuit.weighted_count, log_weighted_count):
+        np.testing.assert_allclose(query(circuit, positive, negative), query(nodes, positive, negative), rtol=1e-11)
+    with pytest.raises(DomainError, match=f"both literals of variable {dead + 1} weigh 0"):
+        circuit.marginals(positive, negative)
+    assert not circuit.has_nodes
 
 
 def test_nodes_are_made_once_for_whatever_looks_at_them():

@@ -68,12 +68,23 @@ class _Pass:
         pull_blocks(*self.arrays, values, scales, adjoints, *room, is_boolean)
         return adjoints[: len(self.program.cells)]
 
+    def is_possible(self, entries: np.ndarray) -> bool:
+        """Whether a product has no factor of zero; entries [entry of all tables] bool: which are not zero."""
+        self.tables[:] = entries
+        return self.fold(is_boolean=True)[0] > 0.0
+
+    @property
+    def is_scaled_down(self) -> bool:
+        """Whether large numbers have made others underflow that floats hold, after `fold`."""
+        return self.buffers[1].min() < 1.0
+
     @property
     def is_exact(self) -> bool:
         """Whether underflow is little of the value, after `pull`."""
-        values, _, adjoints, *_ = self.buffers
+        values, scales, adjoints, *_ = self.buffers
         with np.errstate(over="ignore", invalid="ignore"):
-            lost = adjoints.max() * _LEAST * len(adjoints)
+            # What is scaled down underflows afterwards, and adjoints are those of results as they were before.
+            lost = adjoints.max() * _LEAST * len(adjoints) / min(1.0, scales.min())
         return bool(lost <= _TINY * values[-1]) and bool(np.isfinite(values[-1]))
 
     def by_leaves(self, entries: np.ndarray) -> np.ndarray:
@@ -144,8 +155,13 @@ def _values(circuit: EliminationCircuit, weights: np.ndarray, negatives: np.ndar
     values = np.empty((len(weights), 1), weights.dtype)
     with _Pass(circuit.program) as tables, np.errstate(all="ignore"):
         for number, row in enumerate(leaves):
-            tables.tables[:] = row[circuit.program.cells]
-            values[number] = np.ldexp(*tables.fold())
+            entries = tables.tables[:] = row[circuit.program.cells]
+            value, power = tables.fold()
+            if tables.is_scaled_down:
+                tables.pull()
+                if _is_lost(tables, entries):
+                    return None
+            values[number] = np.ldexp(value, power)
     return values
 
 
@@ -158,12 +174,21 @@ def _vjp(
     values, rows = np.empty((len(weights), 1), weights.dtype), np.empty(leaves.shape, weights.dtype)
     with _Pass(circuit.program) as tables, np.errstate(all="ignore"):
         for number, row in enumerate(leaves):
-            tables.tables[:] = row[circuit.program.cells]
+            entries = tables.tables[:] = row[circuit.program.cells]
             value, power = tables.fold()
+            derivatives = tables.by_leaves(tables.pull())
+            if not np.isfinite(derivatives).all() or (tables.is_scaled_down and _is_lost(tables, entries)):
+                return None
             values[number] = np.ldexp(value, power)
-            rows[number] = np.ldexp(tables.by_leaves(tables.pull()), power)
+            rows[number] = np.ldexp(derivatives, power)
     rows *= 1.0 if seeds is None else seeds
     return values, *_pulled(circuit, semirings.real, weights, negatives, rows)
+
+
+def _is_lost(tables: _Pass, entries: np.ndarray) -> bool:
+    """Whether underflow may be more than little of a value of real entries, after `pull`."""
+    # Where signs cancel, the derivatives do not bound it.
+    return bool(entries.min(initial=0.0) < 0.0) or not (tables.is_exact or not tables.is_possible(entries > 0.0))
 
 
 def _log_vjp(
@@ -208,7 +233,7 @@ def _log_passes(
             if tables.is_exact:
                 mantissa[number], powers[number] = value, total + power
                 rows[number] = tables.by_leaves(derivatives * tables.tables) / value
-            elif _is_impossible(tables):
+            elif not tables.is_possible(row[circuit.program.cells] > -np.inf):
                 mantissa[number], rows[number] = 0.0, 0.0
             else:
                 return None
@@ -226,20 +251,13 @@ def _exponentials(program: Blocks, leaves: np.ndarray, tables: np.ndarray) -> in
     return int(powers.sum())
 
 
-def _is_impossible(tables: _Pass) -> bool:
-    """Whether each product has a factor of zero."""
-    np.greater(tables.tables, 0.0, out=tables.tables)
-    return tables.fold(is_boolean=True)[0] == 0.0
-
-
 def _booleans(circuit: EliminationCircuit, weights: np.ndarray, negatives: np.ndarray | None) -> np.ndarray:
     can, cannot = weights, ~weights if negatives is None else negatives
     leaves = _entries_of(circuit, semirings.real, can.astype(np.float64), cannot.astype(np.float64)) > 0.0
     values = np.empty((len(can), 1), bool)
     with _Pass(circuit.program) as tables:
         for number, row in enumerate(leaves):
-            tables.tables[:] = row[circuit.program.cells]
-            values[number] = tables.fold(is_boolean=True)[0] > 0.0
+            values[number] = tables.is_possible(row[circuit.program.cells])
     return values
 
 
@@ -266,8 +284,9 @@ def block_shares(
         return None
     log_value, positive, negative = made
     assert negative is not None
-    # What cannot be has no share either.
-    return np.where(log_value > -np.inf, log_value - scale, -np.inf), positive[:, None], negative[:, None]
+    # What cannot be has no share either, and its scale may be no number.
+    log_shares = np.subtract(log_value, scale, out=np.full_like(log_value, -np.inf), where=log_value > -np.inf)
+    return log_shares, positive[:, None], negative[:, None]
 
 
 def log_weights_of(

@@ -123,6 +123,7 @@ def literals_possible(circuit: Circuit, can: np.ndarray, cannot: np.ndarray, col
     """[column] whether the root has a model with the positive literal of each of some variables.
 
     can, cannot  [variable] bool: which literals may be true
+    columns      of variables of which each model has a literal
     """
     if folds_tables(circuit):
         return table_possible(circuit, can, cannot)[columns]
