@@ -1,4 +1,4 @@
-"""Whatever shortcuts recursions may take, their tuples and tags are the same, and each is a record of one list."""
+"""Whatever shortcuts recursions may take, their tuples and tags are the same, and each is a class in one list."""
 
 import ast
 from pathlib import Path

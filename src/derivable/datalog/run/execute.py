@@ -1,8 +1,9 @@
 """The RAM machine: strata in order, semi-naive rounds, any tags; `stores` is how one store of a round runs.
 
 What happens when: `run` calls `run_stratum` for each stratum, that one of `plain_stratum`, `tagged_stratum` and
-`grounding.ground_stratum`, and these `insert` or `collect` for each instruction; `begin_round` comes before each round
-of recursion.
+`grounding.ground_stratum`, and these `insert` or `collect` for each instruction. The loops of rounds are `plain_rounds`
+and `tagged_rounds`: `begin_round` comes before each round, which goes through these instructions or is left, with those
+behind it, to the driver (`machine.recursion`); before the first round and after each a shortcut may solve the rest.
 """
 
 from __future__ import annotations
@@ -270,18 +271,18 @@ class Executor(Stores):
             self.cuts = None
 
     def plain_rounds(self, number: int, rounds: Rounds, matched: list[Shortcut]) -> None:
-        machine: Recursion | None = None
+        recursion: Recursion | None = None
         in_pieces = not self.counts_rounds() and m.reads_news_alone(rounds.loop, rounds.relations)
         begins = partial(self.begin_round, number, rounds)
         for instructions, _ in rounds.run(lambda name: self.tables[name].take_news(), begins):
             if self.may_drive(number, instructions, rounds.rows):
-                if machine is None or machine.stores is not rounds.loop:
-                    machine = Recursion(self, rounds.loop, rounds.relations, in_pieces)
-                goes_on = machine.run(min((one.rows_left for one in matched), default=math.inf))
+                if recursion is None or recursion.stores is not rounds.loop:
+                    recursion = Recursion(self, rounds.loop, rounds.relations, in_pieces)
+                goes_on = recursion.run(min((one.rows_left for one in matched), default=math.inf))
                 while goes_on and self.watch.room != 0 and not self.look_for_orders(number, rounds):
                     if self.solved(matched):
                         return
-                    goes_on = machine.go_on(min((one.rows_left for one in matched), default=math.inf))
+                    goes_on = recursion.go_on(min((one.rows_left for one in matched), default=math.inf))
                 rounds.look_at_all()
             else:
                 for instruction in instructions:
@@ -358,18 +359,18 @@ class Executor(Stores):
         matched = self.matched(number, rounds.loop, "tags") if any_order else []
         if self.solved(matched):
             return stamp
-        machine: Recursion | None = None
+        recursion: Recursion | None = None
         # Of larger rounds rows wait for better tags, where these have an order.
         most = policy().many if any(one.has_order for one in pending.values()) else math.inf
         for instructions, active in rounds.run(take_news, partial(self.begin_round, number, rounds)):
             stamp, rows = stamp + 1, rounds.rows
             if rows <= most and self.may_drive_tags(instructions, list(pending.values()), rows, bool(matched)):
-                if machine is None or machine.stores is not rounds.loop:
-                    machine = Recursion(self, rounds.loop, stratum.relations)
+                if recursion is None or recursion.stores is not rounds.loop:
+                    recursion = Recursion(self, rounds.loop, stratum.relations)
                 before = [self.store_state(store).candidates for store in rounds.loop]
                 looks_again = bool(matched) and pending[stratum.relations[0]].may_have_order
-                machine.run(stamp=stamp, looks_again=looks_again, most_of_round=most)
-                stamp = machine.stamp
+                recursion.run(stamp=stamp, looks_again=looks_again, most_of_round=most)
+                stamp = recursion.stamp
                 for store, count in zip(rounds.loop, before):
                     pending[store.relation].count += self.store_state(store).candidates - count
                 rounds.look_at_all()

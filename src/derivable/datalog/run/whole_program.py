@@ -135,7 +135,7 @@ def small_program(ram: m.Ram, algebra: Algebra, number: int) -> WholeProgram | N
                 once.append(one)
             else:
                 rows.append((one.relation, row))
-        loop, base = next((one.replaced for one in matched if one.replaced is not None), (None, ""))
+        loop, base = next((one.replacement for one in matched if one.replacement is not None), (None, ""))
         if loop is not None:
             executor.tables[base] = Table(base, executor.tables[loop.relation].types)
         stores.append((once, stratum.loop if loop is None else (loop,)))

@@ -1,11 +1,11 @@
-"""A recursion of one rule under ordered tags, told best first by one kernel, prefix after prefix.
+"""A recursion of one rule under ordered tags, propagated best first by one kernel, prefix after prefix.
 
 A column with a lattice whose joins are the smaller or the larger value is such a tag of the other columns.
 
 Where a rule changes the last column alone, what follows from rows of one prefix has that prefix: prefixes are
 recursions of their own, whose tags lie in an array by the last column meanwhile. No set is asked; one is made when
 somebody asks it later. Otherwise, and while rows are few, the rounds of `execute` and the levels of `frontier` do it.
-The fixpoint is the same, whatever is told first.
+The fixpoint is the same, whatever is propagated first.
 """
 
 from __future__ import annotations
@@ -113,10 +113,11 @@ class BestValueFirst(Shortcut):
 
 
 class Propagation:
-    """The rest of a recursion, from the rows of its table that were not told.
+    """The rest of a recursion, from the rows of its table that were not propagated.
 
-    made, told  candidates, and rows that were told, by full pauses
-    values      the type of a column that has a lattice, the tags of whose table are its values; None with tags
+    made    candidates
+    passed  rows that were propagated, by full pauses
+    values  the type of a column that has a lattice, the tags of whose table are its values; None with tags
     """
 
     def __init__(self, state: Any, store: m.Store, table: Table, frontier: Frontier, values: ValueType | None = None):
@@ -124,7 +125,7 @@ class Propagation:
         self.levels = policy().levels if table.width > 1 else 64 * policy().levels
         self.cells = np.zeros(4 * self.levels, np.int32)
         self.lasts = np.full(self.levels, -1, np.int32)
-        self.made = self.told = 0
+        self.made = self.passed = 0
         self.frontier = frontier
         self.absent = -self.sign * np.inf
         planned = kernel_plan.plan(state, store)
@@ -309,8 +310,8 @@ class Propagation:
                     (level, used), free = self.fill(values, keys), -1
                     floor = -1 if not level else 0
             else:
-                left, self.told = policy().look_rows, self.told + policy().look_rows
-                if self.told > policy().far_off * max(size, policy().look_rows):
+                left, self.passed = policy().look_rows, self.passed + policy().look_rows
+                if self.passed > policy().far_off * max(size, policy().look_rows):
                     return self.waiting(group, first, used)
             state.deadline.remaining()
 
@@ -331,12 +332,12 @@ class Propagation:
 
 
 def number_waiting(table: Table, frontier: Frontier) -> int:
-    """About how many rows of a table were not told."""
+    """About how many rows of a table were not propagated."""
     return table.num_recent + sum(len(part) for _, parts in frontier.rows for part in parts)
 
 
 def waiting_rows(table: Table, frontier: Frontier) -> np.ndarray:
-    """The rows of a table that were not told."""
+    """The rows of a table that were not propagated."""
     recent = table.recent
     rows = np.arange(recent.start, recent.stop) if isinstance(recent, slice) else recent
     return np.concatenate([rows, frontier.all_rows()])

@@ -14,7 +14,7 @@ class Linear(Shortcut):
 
     def __init__(self, run: Run, number: int, store: m.Store):
         self.run, self.number, self.store = run, number, store
-        self.replaced = store, base_of(number)
+        self.replacement = store, base_of(number)
 
     @classmethod
     def matches(cls, run: Run, number: int, loop: tuple[m.Store, ...]) -> Self | None:

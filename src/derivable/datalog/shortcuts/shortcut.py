@@ -49,7 +49,7 @@ class Shortcut(ABC):
     of    what the recursion has: "rows" alone, rows with "tags", or the "values" of lattices
 
     Small runs go through no Python between rounds. Before a recursion they ask whether it pays where both columns of
-    `symmetric` have one sum, and they repeat `replaced`; one for which it always pays they leave.
+    `symmetric` have one sum, and they repeat `replacement`; one for which it always pays they leave.
     """
 
     name: ClassVar[str]
@@ -57,7 +57,7 @@ class Shortcut(ABC):
     # A relation of pairs that it pays for only if it has them in both directions.
     symmetric = ""
     # What is repeated instead of the rules, and the relation that reads there: what that of the rules was before.
-    replaced: tuple[m.Store, str] | None = None
+    replacement: tuple[m.Store, str] | None = None
 
     @classmethod
     @abstractmethod
