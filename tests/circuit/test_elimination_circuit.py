@@ -255,6 +255,18 @@ def test_many_passes_are_over_nodes_where_these_are_cheaper(monkeypatch):
     assert circuit.has_nodes
 
 
+def test_networks_beyond_the_memory_as_tables_are_compiled_otherwise():
+    """Two variables of three values each, and a weight for each pair of values."""
+    clauses = [[1, 2, 3], [4, 5, 6], *([-a, -b] for s in (1, 4) for a, b in itertools.combinations(range(s, s + 3), 2))]
+    for weight, pair in enumerate(itertools.product((1, 2, 3), (4, 5, 6)), 7):
+        clauses += [[-pair[0], -pair[1], weight], [-weight, pair[0]], [-weight, pair[1]]]
+    assert isinstance(dv.circuit.compile(clauses, "auto"), EliminationCircuit)
+    circuit = dv.circuit.compile(clauses, "auto", memory_limit=100)
+    assert not isinstance(circuit, EliminationCircuit)
+    weights = np.append(np.ones(6), np.arange(1.0, 10.0))
+    np.testing.assert_allclose(circuit.weighted_count(weights, np.ones(15)), 45.0)
+
+
 def test_tables_beyond_the_memory_are_refused():
     factors, sizes = chain(40, 1.0)
     with pytest.raises(OutOfMemory, match="width 1"):

@@ -18,7 +18,7 @@ from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.formulas.dimacs import Cnf
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.elimination_circuit import EliminationCircuit, described
-from derivable.core.diagnostics import CompileTimeout
+from derivable.core.diagnostics import CompileTimeout, OutOfMemory
 
 # Entries of tables: some seconds of elimination, whose circuit nothing else makes sooner; and up to which zeros are
 # hoped for, with as many nodes of a circuit at most.
@@ -57,11 +57,11 @@ def compile_planned(cnf: Cnf, options: dict[str, Any]) -> Circuit:
     is_network = bool(tables.labels) and order.cost <= MOST_ENTRIES
     is_cheap = is_network or (order.cost <= CHEAP and memory_of(order.cost) <= room_of(memory_limit))
     became = "too large to try"
-    if is_cheap or order.cost <= HOPED:
+    # Tables without zeros may not fit the memory where a circuit of few nodes does.
+    for most in [None] * is_cheap + [MOST_TRIED] * (order.cost <= HOPED):
         try:
-            most = None if is_cheap else MOST_TRIED
             circuit = tables.compiled(order, cnf.num_variables, deadline, most, memory_limit)
-        except TooLarge as error:
+        except (TooLarge, OutOfMemory) as error:
             became = f"tried: {error.message}"
         else:
             became = f"taken: {made_of(circuit)} in {time.monotonic() - began:.2f} s"
