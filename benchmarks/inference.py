@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import derivable as dv
+from derivable.circuit.compilation.planner import made_of
 from derivable.core.diagnostics import CompileTimeout
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -72,7 +73,7 @@ def agrum(path: Path) -> tuple[float | None, float | None]:
 
 def networks(folder: Path, limit: float) -> None:
     row(
-        *("network", "tables, first", "later", "clauses, first", "later", "nodes", "text", "Datalog, first", "later"),
+        *("network", "tables, first", "later", "clauses, first", "later", "circuit", "text", "Datalog, first", "later"),
         *("pyAgrum, file", "first"),
     )
     row("---", *["---:"] * 10)
@@ -94,7 +95,7 @@ def networks(folder: Path, limit: float) -> None:
         rules_later = best(lambda p=programs[0]: p.run(provenance="exact"), 10)
         numbers = (first, later, by_clauses, clauses_later)
         more = (reading, by_rules, rules_later, *agrum(path))
-        row(path.name.split(".")[0], *map(shown, numbers), f"{circuit.num_nodes:,}", *map(shown, more))
+        row(path.name.split(".")[0], *map(shown, numbers), made_of(circuit), *map(shown, more))
 
 
 def grid(size: int, is_directed: bool) -> str:
