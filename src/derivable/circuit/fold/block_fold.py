@@ -2,7 +2,8 @@
 
 Log weights are folded as floats. Sums of nonnegative floats lose nothing but what underflows, at most 2**-1022 times
 its derivative for each number, and the pass from the root to the tables has these derivatives. So a value is taken if
-that is little of it; otherwise the nodes of the circuit are folded, which have exponents of any size.
+that is little of it; otherwise the nodes of the circuit are folded, which have exponents of any size. Real weights are
+floats in nodes too, so their values are looked at in the same way only where results were scaled down.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from derivable.circuit.kernels.dense_blocks import fold_blocks, pull_blocks
 _TINY = 2.0**-60
 _LEAST = 2.0**-1022
 # Nanoseconds: of a call, of a row and of an entry in it; of an entry that is not zero as nodes, one row at a time or
-# many, and of making these nodes, beside what a block of them takes.
+# many; of making these nodes, for each of them and for each block.
 CALL, ROW, ENTRY, NODE, NODE_OF_MANY, MAKING, BLOCK = 4e5, 5e3, 8.0, 15.0, 4.0, 600.0, 1e5
 
 Derivatives = tuple[np.ndarray, np.ndarray, np.ndarray | None]
@@ -93,7 +94,7 @@ class _Pass:
 
 
 def folds_tables(circuit: Circuit, rows: int = 1) -> TypeGuard[EliminationCircuit]:
-    """Whether so many rows of weights are folded over the tables of a circuit.
+    """Whether a number of rows of weights is folded over the tables of a circuit.
 
     Where zeros or many rows make nodes cheaper, they are made when the passes before have cost as much as that.
     """
@@ -135,16 +136,16 @@ def _entries_of(
     circuit: EliminationCircuit, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None
 ) -> np.ndarray:
     """The values [row, root of the leaves] of the entries of tables."""
-    own = None if negatives is None else (negatives,)
-    return fold(plan_of(circuit.program.leaves), ring, (weights,), own)[0]
+    others = None if negatives is None else (negatives,)
+    return fold(plan_of(circuit.program.leaves), ring, (weights,), others)[0]
 
 
 def _pulled(
     circuit: EliminationCircuit, ring: Semiring, weights: np.ndarray, negatives: np.ndarray | None, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The adjoints [row, variable] of weights and negative weights, from those of entries [row, root of the leaves]."""
-    own = None if negatives is None else (negatives,)
-    _, (positive,), negative = fold_vjp(plan_of(circuit.program.leaves), ring, (weights,), own, (rows,))
+    others = None if negatives is None else (negatives,)
+    _, (positive,), negative = fold_vjp(plan_of(circuit.program.leaves), ring, (weights,), others, (rows,))
     return positive, None if negative is None else negative[0]
 
 

@@ -97,12 +97,12 @@ def pattern_of(
         columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
         names.append(name)
         arrays += variables, *columns
-    # Of many facts nobody keeps a copy.
+    # A program holds up to MOST_KEPT patterns, so a pattern has a digest of the facts and no copy of them.
     digest = hashlib.blake2b()
     for array in arrays:
         digest.update(f"{array.dtype} {len(array)} ".encode())
         digest.update(np.ascontiguousarray(array).data)
-    return observed(evidence), len(random.probabilities), *texts, *names, digest.digest()
+    return observed(evidence), len(random.probabilities), tuple(texts), tuple(names), digest.digest()
 
 
 def observed(items: Sequence[Evidence]) -> tuple[Any, ...]:
