@@ -21,6 +21,7 @@ from derivable.accelerator.machine import hazards, machine
 from derivable.accelerator.machine.instructions import End, Machine, Program
 from derivable.accelerator.numbers.emulation import Emulation
 from derivable.accelerator.numbers.formats import prepare
+from derivable.accelerator.operators.operators import Builder
 from derivable.accelerator.trace.trace import trace
 from derivable.core.diagnostics import DomainError, LayoutError
 
@@ -112,7 +113,25 @@ class Pictures(nn.Module):
         return (torch.rand(2, 4, 4, 4, generator=torch.Generator().manual_seed(1)),)
 
 
-MODELS = {"blocks": Blocks, "bipolar": Bipolar, "swapped": Swapped, "pictures": Pictures}
+class Sliced(nn.Module):
+    """An iteration begins with a slice: of the input at first, whose numbers are larger than those of the layer."""
+
+    def __init__(self, steps):
+        super().__init__()
+        torch.manual_seed(0)
+        self.steps, self.layer = steps, nn.Linear(12, 24)
+
+    def forward(self, x):
+        part = x[:, 3:15]
+        for _ in range(self.steps):
+            part = self.layer(part)[:, 3:15]
+        return part
+
+    def example(self):
+        return (5 * torch.randn(2, 24, generator=torch.Generator().manual_seed(1)),)
+
+
+MODELS = {"blocks": Blocks, "bipolar": Bipolar, "swapped": Swapped, "pictures": Pictures, "sliced": Sliced}
 
 
 def lowered(name, steps, passes=1, precision=None):
@@ -283,6 +302,17 @@ def test_what_is_no_loop():
     assert len(loop.iterations[0]) == 3
     # Three iterations are written out.
     assert loops(Swapped(3), x[:, :1].expand(2, 12)) == ()
+
+
+def test_iterations_of_both_parts_are_no_loop():
+    """Each part has its precision."""
+    builder = Builder()
+    value, weight = builder.input("x", (2, 4)), builder.constant("weight", np.eye(4))
+    for number in range(11):
+        builder.part = "neural" if number < 5 else "symbolic"
+        value = builder.add("matmul", value, weight)
+    first, second = builder.build([value]).loops
+    assert (first.times, second.times) == (4, 5)
 
 
 LOOPING = """dma.load lines=4 x=0 far=0

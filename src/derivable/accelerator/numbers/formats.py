@@ -65,6 +65,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from derivable.accelerator.operators import operators
+from derivable.accelerator.operators.kinds import PRESERVES
 from derivable.accelerator.operators.operators import Operator, OperatorGraph
 from derivable.core.diagnostics import DomainError
 
@@ -76,8 +77,6 @@ _GIVES_EITHER = ("input", "conv2d", "linear", "matmul", "bind", "unbind", "bundl
 _PRODUCTS = ("conv2d", "linear", "matmul", "bind", "unbind", "bundle")
 _VIEWS = ("reshape", "permute", "slice", "index", "expand", "roll")
 _ADDS_ZERO = ("input", "conv2d", "linear", "concatenate")  # whose results may have a zero
-_PRESERVES = ("relu", "max", "min", "max_pool2d", "reshape", "permute", "slice", "index", "expand", "roll")
-
 
 MOST = {"i4": 7, "i8": 127, "i32": (1 << 31) - 1}  # the largest number of a format
 _TYPES = {"int8": "i8", "int4": "i4"}
@@ -216,7 +215,7 @@ def assign(quantised: Quantised) -> Formats:
         name, only = operator.name, next(iter(wanted[operator.name]), WIDE)
         if operator.kind == "constant":
             continue
-        if operator.kind in _PRESERVES and operator.inputs[0] in values:
+        if operator.kind in PRESERVES and operator.inputs[0] in values:
             values[name] = values[operator.inputs[0]]
         elif operator.kind in _PRODUCTS and name in results and operator.dtype.startswith(("float", "bfloat")):
             values[name] = _own_wide(quantised.ranges[name], _step_of_sums(operator, operands, weights))
@@ -247,7 +246,7 @@ def _wanted(graph: OperatorGraph, operands: Mapping[Place, Format]) -> dict[str,
         for operator in reversed(graph.operators):
             own = {WIDE} if operator.name in graph.outputs else set()
             for reader in (graph[name] for name in dict.fromkeys(graph.users[operator.name])):
-                if reader.kind in (*_PRESERVES, "concatenate"):
+                if reader.kind in (*PRESERVES, "concatenate"):
                     own |= found[reader.name]
                     continue
                 for number, name in enumerate(reader.inputs):
@@ -281,7 +280,7 @@ def rectified(graph: OperatorGraph) -> set[str]:
     for operator in reversed(graph.operators):
         readers = [graph[name] for name in graph.users[operator.name]]
         is_read = readers and operator.name not in graph.outputs
-        if is_read and all(each.kind == "relu" or (each.kind in _PRESERVES and each.name in found) for each in readers):
+        if is_read and all(each.kind == "relu" or (each.kind in PRESERVES and each.name in found) for each in readers):
             found.add(operator.name)
     return found
 

@@ -34,9 +34,11 @@ from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import Registry
 
-__all__ = ["KINDS", "REQUIRED", "Attributes", "Kind", "Moved", "Shape", "Work", "broadcast", "size"]
+__all__ = ["KINDS", "PRESERVES", "REQUIRED", "Attributes", "Kind", "Moved", "Shape", "Work", "broadcast", "size"]
 
 KINDS: Registry[Kind] = Registry("kind of operator", error=UnsupportedError)
+# Those whose result has the format of what they take: it has some of these numbers, or zeros.
+PRESERVES = ("relu", "max", "min", "max_pool2d", "reshape", "permute", "slice", "index", "expand", "roll")
 
 
 # What rows have in common
