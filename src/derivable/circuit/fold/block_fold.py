@@ -103,8 +103,8 @@ def folds_tables(circuit: Circuit, rows: int = 1) -> TypeGuard[EliminationCircui
     program = circuit.program
     by_tables = CALL + rows * (ENTRY * program.entries + ROW)
     by_nodes = rows * (NODE if rows == 1 else NODE_OF_MANY) * program.alive
-    circuit.passes["saved"] = circuit.passes.get("saved", 0.0) + by_tables - by_nodes
-    return circuit.passes["saved"] <= MAKING * program.alive + BLOCK * len(program.blocks)
+    circuit.passes["excess"] = circuit.passes.get("excess", 0.0) + by_tables - by_nodes
+    return circuit.passes["excess"] <= MAKING * program.alive + BLOCK * len(program.blocks)
 
 
 def table_values(

@@ -53,10 +53,11 @@ class Blocks:
 class EliminationCircuit(Circuit):
     """A circuit of one root whose nodes are made on first use.
 
-    program    what it computes
+    program       what it computes
     mentions_all  whether each model has a literal of each variable that the tables mention
-    make       makes the circuit with its nodes
-    passes     what passes over the tables have cost more than passes over nodes
+    make          makes the circuit with its nodes
+    passes        under "excess" the nanoseconds by which passes over the tables have cost more than passes over nodes;
+                  copies with other names or weights share it
     """
 
     program: Blocks
@@ -78,10 +79,10 @@ class EliminationCircuit(Circuit):
         origin: str = "",
     ) -> EliminationCircuit:
         circuit = object.__new__(EliminationCircuit)
-        own = {"program": program, "mentions_all": mentions_all, "make": make, "passes": {}, "_lock": OwnLock()}
-        own |= {"num_variables": num_variables, "weights": weights, "origin": origin}
-        others = {"names": None, "vtree": None, "compilation": None}
-        for name, value in {**own, **others}.items():
+        attributes = {"program": program, "mentions_all": mentions_all, "make": make, "passes": {}, "_lock": OwnLock()}
+        attributes |= {"num_variables": num_variables, "weights": weights, "origin": origin}
+        attributes |= {"names": None, "vtree": None, "compilation": None}
+        for name, value in attributes.items():
             object.__setattr__(circuit, name, value)
         return circuit
 

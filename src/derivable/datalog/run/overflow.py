@@ -314,26 +314,26 @@ class _Looking:
     def searched(self, bounds: Mapping[str, Bounds]) -> tuple[tuple[int, ...], int] | None:
         operators, tables = list(self.look.store.query.operators), dict(self.tables)
         bounds = {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
-        for (place, scan), (_, columns) in zip(self.look.scans, self.look.reads):
+        for (position, scan), (_, columns) in zip(self.look.scans, self.look.reads):
             if not columns:
                 continue
             table = tables[scan.relation]
             words = {term.name: table.column(column) for column, term in columns}
             rows = {term.name: _bounds_of_words(words[term.name], words[term.name], term.type) for _, term in columns}
             beyond = _Bounds({**bounds, **rows}, of_rows=True).beyond(self.look.of_columns)
-            kept = np.flatnonzero(np.broadcast_to(beyond, table.size))
-            if not len(kept):
+            rows_left = np.flatnonzero(np.broadcast_to(beyond, table.size))
+            if not len(rows_left):
                 return None
-            if len(kept) < table.size:
-                name = f"{scan.relation} {place}"
-                tables[name] = _some(table, kept, name)
+            if len(rows_left) < table.size:
+                name = f"{scan.relation} {position}"
+                tables[name] = _some(table, rows_left, name)
                 changed = replace(scan, relation=name)
-                operators[place] = changed if isinstance(operators[place], m.Scan) else m.Join(changed)
-        for place, node in enumerate(operators):
+                operators[position] = changed if isinstance(operators[position], m.Scan) else m.Join(changed)
+        for position, node in enumerate(operators):
             if isinstance(node, m.Difference):
-                name = f"{node.right.relation} {place}"
+                name = f"{node.right.relation} {position}"
                 tables[name] = self.blocking(tables[node.right.relation], name)
-                operators[place] = m.Difference(replace(node.right, relation=name))
+                operators[position] = m.Difference(replace(node.right, relation=name))
         left = [node for node in operators if _is_read(node)]
         if any(isinstance(node, m.Generate) and node not in left for node in operators):
             bound = {name for node in left for name in m.binds(node)}
