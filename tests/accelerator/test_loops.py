@@ -15,6 +15,7 @@ from accelerator.readers import parse
 from derivable.accelerator.hardware import batch, simulation, verilator
 from derivable.accelerator.hardware.simulation import simulator
 from derivable.accelerator.lower import cycles
+from derivable.accelerator.lower import lower as lower_module
 from derivable.accelerator.lower.bounds import bounds
 from derivable.accelerator.lower.lower import lower
 from derivable.accelerator.machine import hazards, machine
@@ -239,6 +240,24 @@ def test_passes_with_loops_come_one_after_another():
         single = simulation.simulate(one, part, "python")
         for output, wanted in zip(found.outputs, single.outputs):
             assert np.array_equal(output[2 * number : 2 * number + 2], wanted)
+
+
+def test_what_two_loops_read_is_freed_after_them(monkeypatch):
+    def model(x):
+        one = x
+        for _ in range(8):
+            one = torch.tanh(one)
+        other = x
+        for _ in range(8):
+            other = torch.tanh(other * one)
+        return other + 1
+
+    left, store = [], lower_module._store
+    monkeypatch.setattr(lower_module, "_store", lambda state: left.extend(state.values) or store(state))
+    quantised, _ = calibrated(model, (torch.randn(2, 6),))
+    made = lower(quantised, SMALL)
+    assert len(made.graph.loops) == 2
+    assert left == list(made.graph.outputs)
 
 
 def sections(seed, count):

@@ -142,7 +142,7 @@ class Pass:
         for names in loop.iterations[1:]:
             for name in names:
                 for given in dict.fromkeys(graph[name].inputs):
-                    if given in self._unread and given not in graph.alike:
+                    if given in self._unread and given not in loop.classes:
                         self._unread[given] -= 1
                         if not self._unread[given] and given not in graph.outputs:
                             state.done([given])
