@@ -157,6 +157,7 @@ def test_what_is_wrong_with_files_is_said_and_nothing_is_written(model, tmp_path
     np.savez(tmp_path / "other.npz", x=x)
     np.savetxt(tmp_path / "narrow.csv", x[:, :5], delimiter=",")
     (tmp_path / "empty.csv").write_text("a,b\n")
+    (tmp_path / "typo.csv").write_text("1,2,3,4,5,6o\n" + "1,2,3,4,5,6\n" * 2)
     (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 and no more")
     np.save(tmp_path / "odd.npy", x[:3])
     arguments = ["accelerate", model, "-o", str(tmp_path / "out"), "--pes", "16"]
@@ -164,6 +165,7 @@ def test_what_is_wrong_with_files_is_said_and_nothing_is_written(model, tmp_path
         "other.npz": "the file has x, the model takes input",
         "narrow.csv": "rows have 5 numbers, and the input %input [2, 6] has 6",
         "empty.csv": "the samples cannot be read",
+        "typo.csv": "the samples cannot be read: could not convert string '6o'",
         "damaged.npz": "the samples cannot be read",
         "odd.npy": "the input %input is [3, 6], expected [2, 6]",
         "none.npy": "there is no such file",
@@ -174,6 +176,18 @@ def test_what_is_wrong_with_files_is_said_and_nothing_is_written(model, tmp_path
         assert not (tmp_path / "out" / "outputs.npz").exists()
     assert main([*arguments, "--outputs", "y.npz"]) == 1
     assert "--outputs without --run" in capsys.readouterr().err
+
+
+def test_outputs_that_do_not_fit_a_table_are_an_error_before_the_run(tmp_path, capsys, monkeypatch):
+    (tmp_path / "two.py").write_text(
+        "import torch\n\n\ndef build():\n    layer = torch.nn.Linear(3, 2)\n"
+        "    return (lambda x: (torch.relu(layer(x)), torch.tanh(x))), torch.ones(2, 3)\n"
+    )
+    np.save(tmp_path / "x.npy", np.ones((4, 3)))
+    monkeypatch.setattr(batch, "run", None)
+    arguments = ["accelerate", f"{tmp_path / 'two.py'}:build", "-o", str(tmp_path / "out"), "--pes", "16"]
+    assert main([*arguments, "--run", str(tmp_path / "x.npy"), "--outputs", str(tmp_path / "y.csv")]) == 1
+    assert ".csv has one" in " ".join(capsys.readouterr().err.split())
 
 
 def test_outputs_of_one_array_only_go_into_a_table(tmp_path):

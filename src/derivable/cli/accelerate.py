@@ -248,8 +248,10 @@ def _ran(made: Design, path: str, target: str | Path, backend: Literal["verilato
     from derivable.accelerator.hardware.host import names_of_outputs
 
     given = samples.read(path, {name: made.graph[name].shape for name in made.graph.inputs})
+    names = names_of_outputs(made.lowered)
+    samples.check_outputs(target, names)  # before a run that may take hours
     found = made.run(given, backend)
-    written = samples.write(target, dict(zip(names_of_outputs(made.lowered), found.outputs, strict=True)))
+    written = samples.write(target, dict(zip(names, found.outputs, strict=True)))
     return {
         "backend": backend,
         "cycles": found.cycles.tolist(),

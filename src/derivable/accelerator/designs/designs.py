@@ -280,9 +280,9 @@ class Design:
 
         inputs  as `simulate` takes them, k times as long as the example for k passes
 
-        The program is that of one pass, which is started k times; registers and memories are what the pass before left.
-        `simulate` has one program for all passes instead, which overlap. Every output is compared with the emulation,
-        bit by bit. Raises what `simulate` raises.
+        The program is that of one pass, which is started k times; registers and memories are what the pass before left,
+        in the golden machine zeros. `simulate` has one program for all passes instead, which overlap. Every output is
+        compared with the emulation, bit by bit. Raises what `simulate` raises.
         """
         from derivable.accelerator.designs.deployment import run_batch
 

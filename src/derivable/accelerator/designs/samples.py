@@ -6,7 +6,7 @@ import io
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,26 +65,27 @@ def read(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]]) -> dict
 def _table(place: Path) -> np.ndarray:
     text = place.read_text(encoding="utf-8-sig")
     first, _, rest = text.partition("\n")
-    try:
-        [float(word) for word in first.split(",")]
-    except ValueError:
+    # A first row with some numbers is no heading but a damaged sample, which NumPy refuses.
+    if not any(map(_is_number, first.split(","))):
         text = rest
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of a file without rows
         return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
 
 
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> Path:
     """Write arrays into a file, whole or not at all: .npz all by their names, .npy and .csv the only one, of which .csv
     has a row for each entry of its first axis. Raises DerivableError where it cannot be written."""
     place = checked_path(path)
-    suffix = checked_suffix(place)
-    if suffix != ".npz" and len(arrays) != 1:
-        raise DerivableError(
-            f"there are {len(arrays)} outputs, {', '.join(arrays)}, and {suffix} has one",
-            source=str(place),
-            hint="name a file .npz",
-        )
+    suffix = check_outputs(place, list(arrays))
     with atomic_write(place, "wb") as file:
         if suffix == ".npz":
             with zipfile.ZipFile(file, "w") as archive:
@@ -100,6 +101,18 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> Path:
             rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
             np.savetxt(file, rows, "%.17g" if rows.dtype.kind == "f" else "%d", delimiter=",")
     return place
+
+
+def check_outputs(path: str | os.PathLike, names: Sequence[str]) -> str:
+    """How the name of a file for outputs of these names ends. Raises DerivableError where it cannot hold them all."""
+    suffix = checked_suffix(path)
+    if suffix != ".npz" and len(names) != 1:
+        raise DerivableError(
+            f"there are {len(names)} outputs, {', '.join(names)}, and {suffix} has one",
+            source=str(path),
+            hint="name a file .npz",
+        )
+    return suffix
 
 
 def checked_suffix(path: str | os.PathLike) -> str:

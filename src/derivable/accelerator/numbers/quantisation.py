@@ -307,9 +307,8 @@ def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.nd
         rounded = [_Run(graph, sample, quantised) for sample in samples]
     for operator in graph:
         # A product of matrices keeps zeros: of a vector without entries, say. Iterations of a loop have one bias.
-        if operator.name in graph.alike:
-            pass
-        elif is_layer(graph, operator) and operator.kind != "matmul" and not quantised.format(operator).is_float:
+        is_corrected = operator.kind != "matmul" and operator.name not in graph.alike
+        if is_corrected and is_layer(graph, operator) and not quantised.format(operator).is_float:
             weight = np.asarray(graph.constants[operator.inputs[1]], np.float64)
             given = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in exact], 0)
             seen = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in rounded], 0)
