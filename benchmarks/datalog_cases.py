@@ -547,14 +547,13 @@ def components(name: str) -> Case:
 
 
 def distances(name: str) -> Case:
-    """The shortest ways from the node with most edges; the probability of an edge is exp(-length)."""
+    """The shortest ways from the node with most edges; the tag of an edge is its length."""
     import derivable as dv
 
     edges = graph(name)
     both = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
-    chances = np.exp(-lengths(len(both)))
     given = {
-        "edge": dv.independent([tuple(edge) for edge in both.tolist()], chances),
+        "edge": dv.independent([tuple(edge) for edge in both.tolist()], lengths(len(both))),
         "start": np.array([hub(both)], np.uint32),
     }
     routes = {"SciPy": distances_by_scipy, "derivable, a lattice": distances_by_lattice}

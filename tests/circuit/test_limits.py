@@ -104,6 +104,7 @@ def test_large_tables_are_made_in_parts(monkeypatch):
     monkeypatch.setattr(tables, "_gates", counted)
     circuit = from_factors(factors, [4] * side**2)
     assert circuit.weighted_count() == pytest.approx(1.0)
+    assert circuit.num_nodes > 64  # has the nodes made
     assert max(counts) > 64
     space = tables.Space.of([0], [2], deadline=Looks(3))
     columns = [np.zeros(200, np.int32)] * 2

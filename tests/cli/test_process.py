@@ -111,12 +111,10 @@ def test_stdin(tmp_path):
 
 def test_missing_demo_packages_are_named(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Absent:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in ('sklearn', 'matplotlib'):\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Absent())\n"
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "absent = ('sklearn', 'matplotlib')\n"
+        "PathFinder.find_spec = lambda name, *rest: None if name.split('.')[0] in absent else find(name, *rest)\n"
     )
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")]), *sys.path])
     done = subprocess.run(
@@ -128,7 +126,7 @@ def test_missing_demo_packages_are_named(tmp_path):
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "matplotlib, which is not installed" in done.stderr
+    assert "this needs matplotlib, scikit-learn: not installed" in done.stderr
     assert "pip install 'derivable[demo]'" in done.stderr
 
 

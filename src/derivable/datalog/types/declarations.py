@@ -78,7 +78,7 @@ class Declarations(Mixed):
             item.name: item for item in syntax.items if isinstance(item, (s.AliasType, s.EnumType))
         }
         # Relations that the program defines hide foreign predicates of their names.
-        self.defined = _defined(syntax)
+        self.defined_names = _defined(syntax)
 
     def new_name(self, name: str, span: Span) -> None:
         if name in self.named or name in TYPES or name == ENTITY.name:

@@ -194,7 +194,7 @@ class Expressions(DataTypes):
     def function_meant(self, node: s.Atom) -> str | None:
         """How a function is written whose call looks like an atom."""
         name, arguments = node.relation, ", ".join(map(expression_text, node.arguments))
-        if name in self.defined:
+        if name in self.defined_names:
             return None
         here = None if name in FUNCTIONS else written_here(name, [*map(expression_text, node.arguments)])
         if here is not None:

@@ -73,13 +73,13 @@ class Formulas(Expressions):
                 self.mismatch("this cannot stand in a body", node.span)
 
     def atom(self, node: s.Atom) -> None:
-        if node.relation in self.constructors and node.relation not in self.defined:
+        if node.relation in self.constructors and node.relation not in self.defined_names:
             self.mismatch(
                 f"the term `{node.relation}(...)` stands where an atom is expected",
                 node.span,
                 f"write `case e is {node.relation}(...)` to take a term apart",
             )
-        if node.parameters or (node.relation in PREDICATES and node.relation not in self.defined):
+        if node.parameters or (node.relation in PREDICATES and node.relation not in self.defined_names):
             if node.relation in AGGREGATES:
                 self.mismatch(f"the aggregate `{node.relation}` needs variables and a `:`", node.span)
             self.predicate(node)
