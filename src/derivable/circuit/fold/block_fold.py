@@ -199,22 +199,30 @@ def _log_vjp(
     if made is None:
         return None
     mantissa, power, rows = made
-    with np.errstate(divide="ignore"):
-        values = (np.log(mantissa) + power * np.log(2.0)).astype(weights.dtype)
     rows = (rows if seeds is None else rows * seeds).astype(weights.dtype, copy=False)
-    return values, *_pulled(circuit, semirings.log, weights, negatives, rows)
+    return _logarithms(mantissa, power, weights.dtype), *_pulled(circuit, semirings.log, weights, negatives, rows)
 
 
 def _log_values(circuit: EliminationCircuit, weights: np.ndarray, negatives: np.ndarray | None) -> np.ndarray | None:
-    made = _log_vjp(circuit, weights, negatives)
-    return None if made is None else made[0]
-
-
-def block_scaled(
-    circuit: EliminationCircuit, weights: np.ndarray, negatives: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """(m, e), each [row, 1], for values m * 2**e under log weights; None where floats underflow."""
     made = _log_passes(circuit, weights, negatives)
+    return None if made is None else _logarithms(*made[:2], weights.dtype)
+
+
+def _logarithms(mantissa: np.ndarray, power: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return (np.log(mantissa) + power * np.log(2.0)).astype(dtype)
+
+
+def block_scaled(circuit: Circuit, weights: LiteralWeights) -> tuple[np.ndarray, np.ndarray] | None:
+    """(m, e), each [row, 1], for values m * 2**e under weights of at least 0; None where nodes are to say."""
+    if not isinstance(circuit, EliminationCircuit) or not circuit.mentions_all:
+        return None
+    if min(weights.positive.min(initial=0.0), weights.negative.min(initial=0.0)) < 0.0:
+        return None
+    if not folds_tables(circuit, weights.num_items):
+        return None
+    with np.errstate(divide="ignore"):
+        made = _log_passes(circuit, np.log(weights.positive), np.log(weights.negative))
     return None if made is None else made[:2]
 
 
@@ -268,17 +276,19 @@ def table_possible(circuit: EliminationCircuit, can: np.ndarray, cannot: np.ndar
     positive, negative = can.astype(np.float64)[None], cannot.astype(np.float64)[None]
     leaves = _entries_of(circuit, semirings.real, positive, negative)
     with _Pass(circuit.program) as tables:
-        tables.tables[:] = leaves[0][circuit.program.cells] > 0.0
-        tables.fold(is_boolean=True)
+        if not tables.is_possible(leaves[0][circuit.program.cells] > 0.0):
+            return np.zeros(len(can), bool)
         seeds = (tables.by_leaves(tables.pull(is_boolean=True)) > 0.0).astype(np.float64)[None]
     derivatives, _ = _pulled(circuit, semirings.real, positive, negative, seeds)
     return (derivatives[0] > 0.0) & can
 
 
 def block_shares(
-    circuit: EliminationCircuit, weights: LiteralWeights, shares: LogShares
+    circuit: Circuit, weights: LiteralWeights, shares: LogShares
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """What `fold_each_root` gives for the shares of the weights in the log semiring; None where floats underflow."""
+    """What `fold_each_root` gives for the shares of the weights in the log semiring; None where nodes are to say."""
+    if not folds_tables(circuit, weights.num_items):
+        return None
     log_weights, scale = log_weights_of(circuit, weights, shares)
     made = _log_vjp(circuit, *log_weights)
     if made is None:

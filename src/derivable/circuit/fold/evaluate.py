@@ -97,8 +97,6 @@ def value_and_gradient(
         return fold_nests(plan_of(circuit), ring, weights, negative_weights, adjoints, has_gradient=True)
     weights, negatives, batch = rows_of(weights, negative_weights, circuit.num_variables, ring)
     out = empty((weights.shape[0], circuit.num_roots), weights.dtype)
-    gradient = empty_like(weights)
-    negative_gradient = None if negatives is None else empty_like(weights)
     mode, seeds = VALUES_AND_GRADIENT, None
     if adjoints is not None:
         seeds, shape = np.asarray(adjoints, out.dtype), (*batch, circuit.num_roots)
@@ -111,6 +109,8 @@ def value_and_gradient(
     if by_tables is not None:
         out, gradient, negative_gradient = by_tables
     else:
+        gradient = empty_like(weights)
+        negative_gradient = None if negatives is None else empty_like(weights)
         fold_rows(plan_of(circuit), ring, mode, weights, negatives, out, seeds, gradient, negative_gradient)
     return (
         out.reshape(*batch, circuit.num_roots),

@@ -30,24 +30,36 @@ MOST = 2.0**960
 
 
 @kernel(inline="always")
+def _begun(at, shape, first, inputs, begin, axis, axes):
+    """Move the positions of a block's tables to its first run; returns how many runs it has."""
+    for one in range(inputs):
+        at[one] = first[begin + one]
+    runs = np.int64(1)
+    for digit in range(axes):
+        at[inputs + digit] = 0
+        runs *= shape[axis + digit]
+    return runs
+
+
+@kernel(inline="always")
 def _stepped(at, shape, strides, inputs, axis, axes, stride):
     """Move the positions of a block's tables, behind which its counters are, to the next run."""
-    place = axes - 1
-    while place >= 0:
-        at[inputs + place] += 1
-        is_done = at[inputs + place] < shape[axis + place]
-        back = 0 if is_done else shape[axis + place]
+    digit = axes - 1
+    while digit >= 0:
+        at[inputs + digit] += 1
+        is_done = at[inputs + digit] < shape[axis + digit]
+        back = 0 if is_done else shape[axis + digit]
         for one in range(inputs):
-            at[one] += strides[stride + one * axes + place] * (1 - back)
+            at[one] += strides[stride + one * axes + digit] * (1 - back)
         if is_done:
             return
-        at[inputs + place] = 0
-        place -= 1
+        at[inputs + digit] = 0
+        digit -= 1
 
 
 @kernel("int64[,] int64[] int64[] int64[] int64[] float64[] float64[] float64[] int64[] bool")
 def fold_blocks(blocks, shape, first, along, strides, values, scales, room, positions, is_boolean):
-    """Write the results of all blocks into `values`, whose first part has the tables that are given.
+    """Write the results of all blocks into `values`, whose first part has the tables of the problem.
 
     scales      [block] float64, written: what its results were multiplied by
     room        [longest run] float64, overwritten
@@ -64,13 +76,7 @@ def fold_blocks(blocks, shape, first, along, strides, values, scales, room, posi
         begin, fixed, moving = blocks[block, INPUT], blocks[block, FIXED], blocks[block, MOVING]
         out = blocks[block, OUT]
         inputs = fixed + moving
-        for one in range(inputs):
-            at[one] = first[begin + one]
-        runs = np.int64(1)
-        for place in range(axes):
-            at[inputs + place] = 0
-            runs *= shape[axis + place]
-        for _ in range(runs):
+        for _ in range(_begun(at, shape, first, inputs, begin, axis, axes)):
             for entry in range(run):
                 v[out + entry] = 0.0
             for term in range(terms):
@@ -142,13 +148,7 @@ def pull_blocks(blocks, shape, first, along, strides, values, scales, adjoints, 
         out = blocks[block, OUT]
         inputs = fixed + moving
         stride -= inputs * axes
-        for one in range(inputs):
-            at[one] = first[begin + one]
-        runs = np.int64(1)
-        for place in range(axes):
-            at[inputs + place] = 0
-            runs *= shape[axis + place]
-        for _ in range(runs):
+        for _ in range(_begun(at, shape, first, inputs, begin, axis, axes)):
             if is_boolean:
                 for entry in range(run):
                     d[out + entry] = min(d[out + entry], 1.0)

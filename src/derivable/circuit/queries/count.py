@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra import semirings
-from derivable.circuit.fold.block_fold import block_scaled, block_shares, folds_tables
+from derivable.circuit.fold.block_fold import block_scaled, block_shares
 from derivable.circuit.fold.fold_rows import VALUES, fold, fold_rows, fold_shares
-from derivable.circuit.fold.literal_weights import LiteralWeights, in_columns, read_weights, share_weights
+from derivable.circuit.fold.literal_weights import in_columns, read_weights, share_weights
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.elimination_circuit import EliminationCircuit
@@ -158,7 +158,7 @@ def log_weighted_count(circuit: Circuit, weights=None, negative_weights=None) ->
     require_countable(circuit, "log_weighted_count")
     read = read_weights(circuit, weights, negative_weights)
     shares = read.log_shares()
-    by_tables = block_shares(circuit, read, shares) if folds_tables(circuit, read.num_items) else None
+    by_tables = block_shares(circuit, read, shares)
     if by_tables is None:
         (log_value,) = fold(plan_of(circuit), semirings.log, (shares.positive,), (shares.negative,))
     else:
@@ -191,7 +191,7 @@ def _count(circuit: Circuit, question: str, weights, negative_weights, **checks)
 
         circuit = smooth_over(circuit, np.flatnonzero(opposite) + 1)
     positive, negative, total = share_weights(read, opposite)
-    by_tables = _by_tables(circuit, read)
+    by_tables = block_scaled(circuit, read)
     if by_tables is None:
         (mantissa, exponent), binary = fold_shares(plan_of(circuit), positive, negative), np.zeros((1, 1), np.int64)
     else:
@@ -205,18 +205,6 @@ def _count(circuit: Circuit, question: str, weights, negative_weights, **checks)
         factor, more = np.frexp(factor * total[0][:, start : start + 512].prod(axis=1))
         power += more
     return read, to_floats(mantissa * factor[:, None], exponent, power[:, None] + binary)
-
-
-def _by_tables(circuit: Circuit, read: LiteralWeights) -> tuple[np.ndarray, np.ndarray] | None:
-    """(m, e): the roots are m * 2**e under weights as they are, all at least 0; None where no tables say that."""
-    if not isinstance(circuit, EliminationCircuit) or not circuit.mentions_all:
-        return None
-    if min(read.positive.min(initial=0.0), read.negative.min(initial=0.0)) < 0 or not folds_tables(
-        circuit, read.num_items
-    ):
-        return None
-    with np.errstate(divide="ignore"):
-        return block_scaled(circuit, np.log(read.positive), np.log(read.negative))
 
 
 def _holds_fraction(weights) -> bool:

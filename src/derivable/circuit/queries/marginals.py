@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra import semirings
-from derivable.circuit.fold.block_fold import block_shares, folds_tables
+from derivable.circuit.fold.block_fold import block_shares
 from derivable.circuit.fold.fold_rows import fold_each_root
 from derivable.circuit.fold.literal_weights import LiteralWeights, LogShares, read_weights
 from derivable.circuit.fold.plan import plan_of
@@ -62,10 +62,10 @@ def require_mass(circuit: Circuit, dead: np.ndarray, vanished: np.ndarray) -> No
 def flows(circuit: Circuit, weights: LiteralWeights) -> Flows:
     """The gradient of each root's logarithm for the log weights of the literals."""
     shares = weights.log_shares()
-    tables = block_shares(circuit, weights, shares) if folds_tables(circuit, weights.num_items) else None
-    if tables is None:
-        tables = fold_each_root(plan_of(circuit), semirings.log, shares.positive, shares.negative)
-    log_value, positive, negative = tables
+    derivatives = block_shares(circuit, weights, shares)
+    if derivatives is None:
+        derivatives = fold_each_root(plan_of(circuit), semirings.log, shares.positive, shares.negative)
+    log_value, positive, negative = derivatives
     require_mass(circuit, shares.total == -np.inf, log_value == -np.inf)
     unmentioned = np.clip(1.0 - positive - negative, 0.0, 1.0)
     # What rounding leaves of 1 - 1 is not a probability.
