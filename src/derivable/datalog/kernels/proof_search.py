@@ -160,15 +160,26 @@ def _has(state, relations, index_of, indexes, relation, values):
 
 
 @kernel
+def _value(terms, words, term):
+    """The word of a term, whose variable is bound."""
+    return terms[term, CONSTANT] if terms[term, VARIABLE] < 0 else words[terms[term, VARIABLE]]
+
+
+@kernel
+def _fill_key(relations, terms, words, relation, term, values):
+    """Write the words of an atom's terms, from the number of the first one on, to `values` [column]; those of variables
+    that are not bound have no meaning."""
+    for column in range(relations[relation, WIDTH]):
+        values[column] = _value(terms, words, term + column)
+
+
+@kernel
 def _tested(state, relations, tests, terms, index_of, indexes, words, values, k):
     """What a test of bound variables says, as `_has`."""
     operator = tests[k, OPERATOR]
     if operator == NOT:
-        of, at = tests[k, ABSENT], tests[k, LEFT]
-        for column in range(relations[of, WIDTH]):
-            variable = terms[at + column, VARIABLE]
-            values[column] = terms[at + column, CONSTANT] if variable < 0 else words[variable]
-        has = _has(state, relations, index_of, indexes, of, values)
+        _fill_key(relations, terms, words, tests[k, ABSENT], tests[k, LEFT], values)
+        has = _has(state, relations, index_of, indexes, tests[k, ABSENT], values)
         return has if has == HAS_NO_INDEX else PASSES - has
     return PASSES if _holds(tests, terms, words, k) else FAILS
 
@@ -177,9 +188,7 @@ def _tested(state, relations, tests, terms, index_of, indexes, words, values, k)
 def _holds(tests, terms, words, k):
     """Whether a comparison of bound variables does."""
     operator = tests[k, OPERATOR]
-    left, right = tests[k, LEFT], tests[k, RIGHT]
-    a = terms[left, CONSTANT] if terms[left, VARIABLE] < 0 else words[terms[left, VARIABLE]]
-    b = terms[right, CONSTANT] if terms[right, VARIABLE] < 0 else words[terms[right, VARIABLE]]
+    a, b = _value(terms, words, tests[k, LEFT]), _value(terms, words, tests[k, RIGHT])
     if operator == EQUAL:
         return a == b
     if operator == UNEQUAL:
@@ -349,9 +358,7 @@ def _instances(
                         if missing >= 0 and (best < 0 or best_stop - best_start > few):
                             of, at = atoms[first_atom + missing, RELATION], atoms[first_atom + missing, TERMS]
                             state[WANTED], state[WANTED_MASK] = of, missing_mask
-                            for column in range(relations[of, WIDTH]):
-                                variable = terms[at + column, VARIABLE]
-                                values[column] = terms[at + column, CONSTANT] if variable < 0 else words[variable]
+                            _fill_key(relations, terms, words, of, at, values)
                             return NO_INDEX
                         frames[depth, ATOM], frames[depth, AT], frames[depth, STOP] = best, best_start, best_stop
                         frames[depth, IN_ORDER] = 0 if best_index < 0 else indexes[best_index, ORDER]

@@ -70,9 +70,7 @@ class Index:
         is_ordered = bool((keys[1:] >= keys[:-1]).all())
         order = None if is_ordered else order_by_digits([keys])
         self.sorted = np.ascontiguousarray(keys if order is None else keys[order])
-        self.order = rows if order is None or rows is None else rows[order]
-        if rows is None:
-            self.order = order
+        self.order = order if rows is None else rows if order is None else rows[order]
         self.keys = self.sorted.data
         self.is_single = len(columns) == 1
         self.pair = self.scales if len(columns) == 2 and self.words == [None, None] else None
@@ -141,7 +139,7 @@ class Rows:
         self.indexes: dict[tuple[int, ...], Index] = {}
         # Indexes of the rows with a word: columns of the key, and (column, word).
         self.parts: dict[tuple[tuple[int, ...], tuple[int, int]], Index] = {}
-        # (column, word) -> the numbers of the rows that have it, as passes have said; their number.
+        # (column, word) -> the numbers of the rows that have it, by a pass over the column.
         self.with_word: dict[tuple[int, int], np.ndarray] = {}
 
     @staticmethod
@@ -163,7 +161,7 @@ class Rows:
                     return index
         only = self._few_with_word(columns, key)
         if only is None:
-            index = self.indexes[columns] = Index([self.columns[c].astype(np.int64) for c in columns])
+            index = self.indexes[columns] = Index([self.columns[c].astype(np.int64, copy=False) for c in columns])
         else:
             rows = self.with_word[only]
             words = [self.columns[c][rows].astype(np.int64) for c in columns]
