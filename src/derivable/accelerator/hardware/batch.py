@@ -3,7 +3,6 @@ reads the outputs, and goes on with the next pass. All bits are compared with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from derivable.accelerator.hardware import simulation
 from derivable.accelerator.hardware.simulation import Backend, OffChip
-from derivable.accelerator.machine import machine as golden
 from derivable.accelerator.numbers.emulation import Counts, Emulation
 from derivable.accelerator.operators.evaluation import in_passes
 from derivable.core.diagnostics import DerivableError
@@ -60,40 +58,22 @@ def run(
     """
     off_chip = simulation.checked(backend, off_chip)
     listed = in_passes(lowered.graph, inputs)
-    found: list[tuple[np.ndarray, ...]] = []
+    outputs: list[tuple[np.ndarray, ...]] = []  # of each pass, as they are in their formats
     cycles: list[int] = []
     lost = Counts()
+    memories = map(lowered.pack, listed)
     with progress("passes", len(listed)) as advance:
-        for number, (memory, taken) in enumerate(_runs(lowered, listed, backend, off_chip, initial)):
+        for number, result in enumerate(simulation.started(lowered, memories, backend, off_chip, initial)):
             emulation = Emulation(lowered.graph, lowered.formats, listed[number])
-            steps = lowered.integers(memory)
-            for name, one, other in zip(lowered.graph.outputs, steps, emulation.outputs()):
+            integers = lowered.integers(result.memory)
+            for name, one, other in zip(lowered.graph.outputs, integers, emulation.outputs()):
                 if not np.array_equal(one, other):
                     raise DerivableError(
                         f"pass {number}: the output %{name} in {backend} is not that of the emulation",
                         hint="report this design: the hardware has to give the same bits",
                     )
             lost = sum(emulation.counts.values(), lost)
-            values = lowered.formats.values_of
-            found.append(tuple(values(lowered.graph[name], one) for name, one in zip(lowered.graph.outputs, steps)))
-            cycles.append(taken)
-            advance(note=f"{taken:,} cycles")
-    if len(listed) == 1:
-        return Batch(found[0], np.array(cycles, np.int64), lost)
-    together = (np.concatenate([np.atleast_1d(array) for array in arrays]) for arrays in zip(*found))
-    return Batch(tuple(together), np.array(cycles, np.int64), lost)
-
-
-def _runs(
-    lowered: Lowered, listed: list[dict[str, np.ndarray]], backend: Backend, off_chip: OffChip, initial: int | None
-) -> Iterator[tuple[np.ndarray, int]]:
-    """Off-chip memory after each pass, and its cycles."""
-    memories = map(lowered.pack, listed)
-    if backend != "python":
-        for run in simulation.started(lowered, memories, backend, off_chip, initial):
-            yield run.memory, run.cycles
-        return
-    latencies = golden.Latencies(off_chip=off_chip.latency, interval=off_chip.interval)
-    for memory in memories:
-        made = golden.run(lowered.machine, lowered.program, memory, latencies)
-        yield made.memory, made.cycles
+            outputs.append(integers)
+            cycles.append(result.cycles)
+            advance(note=f"{result.cycles:,} cycles")
+    return Batch(lowered.numbers_of(outputs), np.array(cycles, np.int64), lost)

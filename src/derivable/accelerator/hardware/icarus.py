@@ -15,6 +15,7 @@ import numpy as np
 
 from derivable.accelerator.hardware import elaboration
 from derivable.accelerator.machine.instructions import Machine
+from derivable.accelerator.operators.runtime import ceil_div
 from derivable.core.diagnostics import DerivableError, DomainError, MissingDependencyError
 
 Start: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -47,7 +48,7 @@ def run(
     line, size = machine.line, len(memories[0])
     values = elaboration.parameters(machine) | {
         "PROGRAM_WORDS": words.size,
-        "FAR_LINES": max(1, -(-size // line)),
+        "FAR_LINES": max(1, ceil_div(size, line)),
         "LATENCY": latency,
         "INTERVAL": interval,
         "MOST_CYCLES": most_cycles,

@@ -64,17 +64,22 @@ class OffChip:
         integer(self.interval, "the interval of off-chip memory", 1, MOST_LATENCY)
         integer(self.seed, "the seed of off-chip memory", 0, (1 << 32) - 1)
 
+    @property
+    def latencies(self) -> golden.Latencies:
+        """The same for the model, which refuses no transfers."""
+        return golden.Latencies(off_chip=self.latency, interval=self.interval)
+
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a program did on the simulated hardware.
+    """What a program did on the simulated hardware, or on the golden machine.
 
     memory  off-chip memory afterwards, uint8 [byte]
     cycles  from the start until all units were done
     begin   of each instruction that was executed but the end: the cycle in which its unit took it, int64
     end     of each instruction that was executed but the end: the cycle in which it was done, int64
     busy    of each unit: cycles in which it had an instruction
-    waits   of dma, move and vec: cycles in which the cache refused them
+    waits   of dma, move and vec: cycles in which the cache refused them; empty of the golden machine
     unknown bytes of memory with unknown bits (X or Z), which are 0 in `memory`, bool [byte]; None where a simulator has
             no such bits
     """
@@ -102,8 +107,29 @@ def library(machine: Machine) -> Path:
 # Of a start: the counters, the events, int64 [event, (cycle, unit, is done)], memory afterwards, and which bytes of it
 # have unknown bits, if it knows any.
 Start: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
-# From a program's words, memory before each start, what memory is like, the most cycles, `initial`, and events at most.
-Device = Callable[[np.ndarray, Iterable[np.ndarray], OffChip, int, int, int], Iterator[Start]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program that a simulator starts once for each content of off-chip memory.
+
+    words        of the program, uint32 [instruction, 16]
+    memories     off-chip memory before each start, uint8 [byte], all as long
+    off_chip     what that memory is like
+    most_cycles  of a start
+    most_events  of a start
+    initial      seed of what registers and memories begin with, see `Simulator.run`
+    """
+
+    words: np.ndarray
+    memories: Iterable[np.ndarray]
+    off_chip: OffChip
+    most_cycles: int
+    most_events: int
+    initial: int
+
+
+Device: TypeAlias = Callable[[Job], Iterator[Start]]
 
 
 def simulator(machine: Machine, backend: Backend = "verilator") -> Simulator:
@@ -161,11 +187,15 @@ class Simulator:
         memories  off-chip memory as the host has it before each start, uint8 [byte], all as long: what differs from the
                   one before is written, and the rest stays as the hardware left it
         """
-        words = np.ascontiguousarray(program.words, np.uint32)
-        checked = map(_checked, memories)
-        capacity = 2 * len(program.executed)
-        started = self._device(words, checked, off_chip or OffChip(), most_cycles, initial, capacity)
-        for counters, events, memory, unknown in started:
+        job = Job(
+            np.ascontiguousarray(program.words, np.uint32),
+            map(_checked, memories),
+            off_chip or OffChip(),
+            most_cycles,
+            most_events=2 * len(program.executed),
+            initial=initial,
+        )
+        for counters, events, memory, unknown in self._device(job):
             begin, end = _times(program, events)
             yield Simulated(
                 memory,
@@ -185,68 +215,57 @@ def _checked(memory: np.ndarray) -> np.ndarray:
     return memory
 
 
-def _verilated(
-    machine: Machine,
-    library: ctypes.CDLL,
-    words: np.ndarray,
-    memories: Iterable[np.ndarray],
-    off_chip: OffChip,
-    most_cycles: int,
-    initial: int,
-    capacity: int,
-) -> Iterator[Start]:
+def _verilated(machine: Machine, library: ctypes.CDLL, job: Job) -> Iterator[Start]:
+    off_chip = job.off_chip
     opened = library.device_open(
         ctypes.c_uint32(machine.line),
-        ctypes.c_void_p(words.ctypes.data),
-        ctypes.c_uint64(words.size),
-        *map(ctypes.c_uint32, (off_chip.latency, off_chip.interval, off_chip.seed, initial)),
+        ctypes.c_void_p(job.words.ctypes.data),
+        ctypes.c_uint64(job.words.size),
+        *map(ctypes.c_uint32, (off_chip.latency, off_chip.interval, off_chip.seed, job.initial)),
     )
     device = ctypes.c_void_p(opened)
-    events = np.zeros(capacity, _EVENT)
+    events = np.zeros(job.most_events, _EVENT)
     counters = np.zeros(COUNTERS, np.uint64)
     memory = before = np.zeros(0, np.uint8)
     try:
-        for written in memories:
+        for written in job.memories:
             if len(memory):
                 np.copyto(memory, written, where=written != before)
             else:
                 memory = written.copy()
             before = written
-            found = (
+            num_events = (
                 -1
                 if not opened
                 else library.device_start(
                     device,
                     ctypes.c_void_p(memory.ctypes.data),
                     ctypes.c_uint64(memory.size),
-                    ctypes.c_uint64(most_cycles),
+                    ctypes.c_uint64(job.most_cycles),
                     ctypes.c_void_p(counters.ctypes.data),
                     ctypes.c_void_p(events.ctypes.data),
                     ctypes.c_uint64(len(events)),
                 )
             )
-            if found < 0:
+            if num_events < 0:
                 raise DerivableError(f"the simulated hardware failed: {library.device_message().decode()}")
             columns = [events[name].astype(np.int64) for name in _EVENT.names or ()]
-            yield counters.copy(), np.stack(columns, 1)[:found], memory.copy(), None
+            yield counters.copy(), np.stack(columns, 1)[:num_events], memory.copy(), None
     finally:
         library.device_close(device)
 
 
-def _interpreted(
-    machine: Machine,
-    words: np.ndarray,
-    memories: Iterable[np.ndarray],
-    off_chip: OffChip,
-    most_cycles: int,
-    initial: int,
-    capacity: int,
-) -> Iterator[Start]:
-    if off_chip.seed:
+def _interpreted(machine: Machine, job: Job) -> Iterator[Start]:
+    if job.off_chip.seed:
         raise UnsupportedError("off-chip memory refuses nothing at random in Icarus", hint="give its OffChip seed=0")
-    limit = min(most_cycles, (1 << 31) - 1)
-    timing = {"latency": off_chip.latency, "interval": off_chip.interval, "most_cycles": limit}
-    return icarus.run(machine, words, list(memories), **timing)
+    return icarus.run(
+        machine,
+        job.words,
+        list(job.memories),
+        latency=job.off_chip.latency,
+        interval=job.off_chip.interval,
+        most_cycles=min(job.most_cycles, (1 << 31) - 1),
+    )
 
 
 @dataclass(frozen=True)
@@ -338,27 +357,19 @@ def simulate(
     DerivableError where the hardware fails or takes ten times what the model says.
     """
     off_chip = checked(backend, off_chip)
-    machine, program = lowered.machine, lowered.program
     memory = lowered.pack(inputs)
-    latencies = golden.Latencies(off_chip=off_chip.latency, interval=off_chip.interval)
-    expected = golden.timing(machine, program, latencies)
-    if backend == "python":
-        run = golden.run(machine, program, memory, latencies)
-        begin, end = run.begin[:-1], run.end[:-1]
-        busy = golden.busy(program, begin, end)
-    else:
-        run = next(started(lowered, [memory], backend, off_chip, initial))
-        begin, end, busy = run.begin, run.end, run.busy
-    nodes = _per_node(program, np.stack(expected)[:, :-1], np.stack((begin, end)))
+    modelled = golden.timing(lowered.machine, lowered.program, off_chip.latencies)
+    run = next(started(lowered, [memory], backend, off_chip, initial))
+    nodes = _per_node(lowered.program, np.stack(modelled)[:, :-1], np.stack((run.begin, run.end)))
     return Simulation(
         lowered.unpack(run.memory),
         run.cycles,
-        int(expected[1][-1]),
+        int(modelled[1][-1]),
         nodes,
         run.memory,
         lowered.passes,
         _losses(lowered, inputs),
-        busy,
+        run.busy,
     )
 
 
@@ -381,12 +392,19 @@ def started(
     off_chip: OffChip,
     initial: int | None = None,
 ) -> Iterator[Simulated]:
-    """What a lowered design does on simulated hardware, started once for each content of off-chip memory, see
-    `Simulator.starts`. Raises what `simulate` raises."""
+    """What a lowered design does, started once for each content of off-chip memory, see `Simulator.starts`.
+
+    Raises what `simulate` raises.
+    """
     machine, program = lowered.machine, lowered.program
-    latencies = golden.Latencies(off_chip=off_chip.latency, interval=off_chip.interval)
+    if backend == "python":
+        for memory in memories:
+            result = golden.run(machine, program, memory, off_chip.latencies)
+            begin, end = result.begin[:-1], result.end[:-1]
+            yield Simulated(result.memory, result.cycles, begin, end, golden.busy(program, begin, end), waits={})
+        return
     # Hardware that waits for ever ends with an error; what is only late has ten times the time.
-    most_cycles = 10 * off_chip.interval * int(golden.timing(machine, program, latencies)[1][-1]) + 100_000
+    most_cycles = 10 * off_chip.interval * int(golden.timing(machine, program, off_chip.latencies)[1][-1]) + 100_000
     initial = 1 + off_chip.seed if initial is None else initial
     device = simulator(machine, backend)
     for run in device.starts(program, memories, off_chip, most_cycles=most_cycles, initial=initial):

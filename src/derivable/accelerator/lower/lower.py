@@ -9,7 +9,7 @@ and lanes run beside each other where the graph allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,12 +128,17 @@ class Lowered:
 
         Those of several passes are behind each other along the first axis; numbers without axes are [pass].
         """
-        found: list[np.ndarray] = []
-        each = (self.integers(memory, number) for number in range(self.passes))
-        for name, arrays in zip(self.graph.outputs, zip(*each)):
-            array = arrays[0] if self.passes == 1 else np.concatenate([np.atleast_1d(array) for array in arrays])
-            found.append(self.formats.values_of(self.graph[name], array))
-        return tuple(found)
+        return self.numbers_of([self.integers(memory, number) for number in range(self.passes)])
+
+    def numbers_of(self, passes: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+        """What `unpack` returns, from what `integers` returns for each pass."""
+        together = (
+            arrays[0] if len(passes) == 1 else np.concatenate([np.atleast_1d(array) for array in arrays])
+            for arrays in zip(*passes)
+        )
+        return tuple(
+            self.formats.values_of(self.graph[name], array) for name, array in zip(self.graph.outputs, together)
+        )
 
     def integers(self, memory: np.ndarray, of_pass: int = 0) -> tuple[np.ndarray, ...]:
         """The outputs of a pass in off-chip memory after a run, as they are in their formats: int64."""
