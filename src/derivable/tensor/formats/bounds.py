@@ -15,6 +15,7 @@ import numpy as np
 
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.core.diagnostics import LayoutError
+from derivable.core.graph import ranges
 from derivable.tensor.formats.format import FAMILIES, Format, format_of
 from derivable.tensor.formats.table import misplaced
 from derivable.tensor.language import nodes as t
@@ -121,8 +122,8 @@ class _Bounds:
         start, stop = (np.asarray(end, np.int64) for end in ends)
         counts = np.maximum(stop - start, 0)
         rows = np.repeat(np.arange(count), counts)
-        offset = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        key, value = offset, start[rows] + offset
+        value = ranges(start, counts)
+        key = value - start[rows]
         if isinstance(over, t.SubArray):
             assert isinstance(over.array, t.Var)
             key = value

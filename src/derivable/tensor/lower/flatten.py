@@ -19,6 +19,7 @@ import numpy as np
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import LimitError, UnsupportedError
+from derivable.core.graph import offsets_of, ranges
 from derivable.parallel.program import nodes as n
 from derivable.parallel.program.graph import Graph
 from derivable.parallel.program.nodes import VALUE, Column
@@ -353,10 +354,7 @@ class Flattening:
     def below(self, level: Any, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(place among `nodes`, node of the level) of all nodes below some. Raises LimitError if they are too many."""
         counts = level.counts(nodes)
-        above = self.repeated(counts)
-        ends = np.cumsum(counts)
-        within = np.arange(len(above)) - np.repeat(ends - counts, counts)
-        return above, level.starts(nodes)[above] + within
+        return self.repeated(counts), ranges(level.starts(nodes), counts)
 
     def repeated(self, counts: np.ndarray) -> np.ndarray:
         total = int(counts.sum())
@@ -501,11 +499,9 @@ class Flattening:
         # Each entry of the left factor meets those of the right one in its row.
         order = np.argsort(right.rows, kind="stable")
         counts = np.bincount(right.rows, minlength=frame.count)
-        ends = np.cumsum(counts)
         mine = counts[left.rows]
         first = self.repeated(mine)
-        within = np.arange(len(first)) - np.repeat(np.cumsum(mine) - mine, mine)
-        second = order[(ends - counts)[left.rows][first] + within]
+        second = order[ranges(offsets_of(counts)[left.rows], mine)]
         values = self.applied("times", (self.take(left.values, first), self.take(right.values, second)))
         keys = (*(key[first] for key in left.keys), *(key[second] for key in right.keys))
         lanes = left.lanes if left.lanes is not None else right.lanes
@@ -527,8 +523,8 @@ class Flattening:
             start, stop = (self.integers(part, frame, names) for part in node.range.children)
             counts = np.maximum(stop - start, 0)
             rows = self.repeated(counts)
-            offset = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-            return self._rounds(node, frame.inside(rows), names, offset, Scalar(start[rows] + offset), INT)
+            numbers = ranges(start, counts)
+            return self._rounds(node, frame.inside(rows), names, numbers - start[rows], Scalar(numbers), INT)
         if isinstance(node.range, t.SubArray):
             raise UnsupportedError(
                 "a program over the arrays of a storage format has no gathers",
