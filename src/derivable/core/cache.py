@@ -20,8 +20,8 @@ SOURCES = Path(__file__).parents[1]
 
 
 def sources_digest(patterns: Iterable[str]) -> str:
-    """What changes with the text of any module of the package whose path fits a pattern: what they have made is found
-    by it."""
+    """A digest of the texts of all modules of the package whose paths fit a pattern, for names of files that hold what
+    these modules make."""
     digest = hashlib.sha256()
     for path in (path for pattern in patterns for path in sorted(SOURCES.glob(pattern))):
         text = path.read_bytes()

@@ -23,8 +23,8 @@ class Roots:
     def holds(self, path: str | os.PathLike) -> bool:
         if self.folders is None:
             return True
-        place = followed(path)
-        return any(place.is_relative_to(folder) for folder in self.folders)
+        target = followed(path)
+        return any(target.is_relative_to(folder) for folder in self.folders)
 
     def refusal(self, path: str | os.PathLike, use: str) -> tuple[str, str]:
         """What an error says of a path that they do not hold, and its hint. use: "read" or "write"."""

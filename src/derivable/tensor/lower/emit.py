@@ -277,8 +277,8 @@ def _total(lowering: Lowering) -> tuple[n.Register, ...]:
 
 def _counted(lowering: Lowering) -> dict[str, Any]:
     # A name before those that read it: whether one of these is better made depends on what its parts cost.
-    places = {id(node): place for place, node in enumerate(t.walk(lowering.program))}
-    again = sorted(lowering.again.values(), key=lambda bound: (bound.num_loops, places.get(id(bound.node), 0)))
+    positions = {id(node): position for position, node in enumerate(t.walk(lowering.program))}
+    again = sorted(lowering.again.values(), key=lambda bound: (bound.num_loops, positions.get(id(bound.node), 0)))
     return {"again": tuple(bound.node for bound in again), "most": lowering.spaces.counts}
 
 
