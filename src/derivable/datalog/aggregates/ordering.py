@@ -1,8 +1,8 @@
 """`sort`, `argsort` and `enumerate`: rows with their places, from 0; and `first_by_key`, the rows that a relation with
 several choice-domains keeps, each one that agrees with no earlier one in a key.
 
-In every world the rows that are there are numbered. The tag of (rank, row) is that of the worlds in which the row is
-there and so many of the rows before it; which of them does not matter, so this is polynomial.
+In every world the rows that are there are numbered. The tag of (rank, row) is that of the worlds that hold the row and
+exactly `rank` of the rows before it; which of them does not matter, so this is polynomial.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def merged(mode: Any, owner: np.ndarray, states: States, tags: Any) -> tuple[np.
 
 
 def placed(mode: Any, tags: Any, first: np.ndarray, size: int) -> Iterator[tuple[Any, Any]]:
-    """For each of `size` rows of each group, the tags [rank, group] of the worlds in which it is there and so many
-    rows before it, and those [number, group] of how many of the rows up to it are there.
+    """For each of `size` rows of each group, the tags [rank, group] of the worlds that hold it and exactly `rank` of
+    the rows before it, and the tags [number, group] of the worlds that hold exactly `number` of the rows up to it.
 
     tags   [row], those of a group from `first` [group] on
     """

@@ -15,13 +15,13 @@ def titles_of(syntax: s.Syntax, rules: Rules) -> Mapping[str, tuple[str | None, 
     A variable of the query names its column first, then the declaration, then the first rule with a variable there.
     """
     heads: dict[str, list[Sequence[s.Expression]]] = {}
-    asked: dict[tuple[str, Span], Sequence[s.Expression]] = {}
+    arguments_of: dict[tuple[str, Span], Sequence[s.Expression]] = {}
     for item in syntax.items:
         if isinstance(item, s.Rule):
             for head in item.heads:
                 heads.setdefault(head.relation, []).append(head.arguments)
         elif isinstance(item, s.Query) and item.arguments is not None:
-            asked[item.relation, item.span] = item.arguments
+            arguments_of[item.relation, item.span] = item.arguments
     sources = {query.output: query for query in rules.queries}
     titles = {}
     for output in rules.outputs:
@@ -29,7 +29,7 @@ def titles_of(syntax: s.Syntax, rules: Rules) -> Mapping[str, tuple[str | None, 
         name = output if query is None else query.relation
         relation = rules.relations[name]
         width = len(relation.types)
-        queried = () if query is None else asked.get((name, query.span), ())
+        queried = () if query is None else arguments_of.get((name, query.span), ())
         declared = relation.column_names or (None,) * width
         written = [_variables(arguments, width) for arguments in (queried, *heads.get(name, ()))]
         rows = [written[0], declared, *written[1:]]
