@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -38,12 +39,17 @@ def problem(seed: int, zeros: float = 0.3) -> tuple[list[tuple[list[int], np.nda
     return factors, sizes
 
 
+def products(factors, sizes) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Each assignment, and the product of its entries in all tables."""
+    for values in itertools.product(*map(range, sizes)):
+        yield values, float(np.prod([table[tuple(values[v] for v in scope)] for scope, table in factors]))
+
+
 def sums(factors, sizes, allowed) -> tuple[float, np.ndarray]:
     """The sum over all assignments of allowed values, and of those with each value [indicator]."""
     starts = np.concatenate([[0], np.cumsum(sizes)])
     parts = np.zeros(starts[-1])
-    for values in itertools.product(*map(range, sizes)):
-        product = float(np.prod([table[tuple(values[v] for v in scope)] for scope, table in factors]))
+    for values, product in products(factors, sizes):
         cells = [int(starts[v]) + value for v, value in enumerate(values)]
         parts[cells] += product * all(allowed[cell] for cell in cells)
     return float(parts[: sizes[0]].sum()), parts
@@ -104,14 +110,14 @@ def test_gradients_are_finite_differences(seed):
     assert not circuit.has_nodes
     step = 1e-6
     for sign, variable in itertools.product((0, 1), range(circuit.num_variables)):
-        for found, logs in ((gradients, False), (log_gradients, True)):
+        for by_sign, logs in ((gradients, False), (log_gradients, True)):
             ends = []
             for move in (step, -step):
                 moved = np.log(weights) if logs else weights.copy()
                 moved[sign, variable] += move
                 ends.append(circuit.evaluate(moved[0], moved[1], "log" if logs else "real")[0])
             expected = adjoints[0, 0] * (ends[0] - ends[1]) / (2 * step)
-            np.testing.assert_allclose(found[sign][0, variable], expected, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(by_sign[sign][0, variable], expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -141,7 +147,7 @@ def test_rows_are_those_of_the_nodes(seed, dtype):
                     try:
                         outcomes.append(np.nan_to_num(one.evaluate(weights, None, name)).tolist())
                     except DomainError as error:
-                        # The tables mention variables that no node is left of, so the place may be another.
+                        # Tables have variables of which no node is left, so the messages may name other positions.
                         outcomes.append(error.message.split()[:2])
                 assert outcomes[0] == outcomes[1]
 
@@ -165,7 +171,7 @@ def test_products_beyond_floats_are_scaled(number):
 
 
 def test_what_underflows_in_tables_is_said_by_nodes():
-    """One value has a weight that no float holds beside the other's, and the other is impossible by other tables."""
+    """One value has a weight that is lost in a sum with the other's, and the other is impossible by other tables."""
     tiny = np.array([1.0, 1e-300])
     factors = [([0], tiny), ([0, 1], np.array([[1.0, 1e-5], [1.0, 1.0]])), ([1], tiny), ([1], np.array([0.0, 1.0]))]
     factors += [([0], np.array([1e-300, 1.0])), ([0], np.array([1e-300, 1.0]))]
@@ -232,17 +238,11 @@ def test_nodes_are_made_once_for_whatever_looks_at_them():
     assert circuit.has_nodes
     assert "nodes" in repr(circuit)
     circuit.check()
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    products = [
-        np.prod([table[tuple(values[v] for v in scope)] for scope, table in factors])
-        for values in itertools.product(*map(range, sizes))
-    ]
-    np.testing.assert_allclose(best[1], max(products), rtol=1e-12)
+    np.testing.assert_allclose(best[1], max(product for _, product in products(factors, sizes)), rtol=1e-12)
     conditioned = circuit.condition([1])
     assert not isinstance(conditioned, EliminationCircuit)
     again = pickle.loads(pickle.dumps(tables_of(5)[0]))
     assert again.num_nodes == circuit.num_nodes
-    assert starts[-1] == sum(sizes)
 
 
 def test_many_passes_are_over_nodes_where_these_are_cheaper(monkeypatch):

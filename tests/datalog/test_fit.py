@@ -231,6 +231,10 @@ def test_problog_learns_the_same(name):
 
 def learned_by_enumeration(start, fixed, interpretations):
     """EM over the values of one choice; what the heads leave is a value that nothing holds of."""
+
+    def holds(atom, value):
+        return value in ("red", "green") if atom == "warm" else value == atom
+
     chances = {**start, None: 1.0 - sum(start.values())}
     free = [value for value in chances if value not in fixed]
     for _ in range(5000):
@@ -239,9 +243,8 @@ def learned_by_enumeration(start, fixed, interpretations):
             fits = {
                 value: chance
                 for value, chance in chances.items()
-                if all(truth == (value in ("red", "green") if atom == "warm" else value == atom)
-                       for atom, truth in seen.items())
-            }  # fmt: skip
+                if all(holds(atom, value) == truth for atom, truth in seen.items())
+            }
             for value, chance in fits.items():
                 counts[value] += chance / sum(fits.values())
         share = sum(chances[value] for value in free) / sum(counts[value] for value in free)

@@ -125,10 +125,10 @@ def test_decimals_of_frames_are_those_of_arrow(recwarn):
     def total(scale, *values):
         column = pa.array([*map(Decimal, values)], pa.decimal128(38, scale))
         frame = pd.DataFrame({"k": range(len(values)), "v": pd.array(column, dtype=pd.ArrowDtype(column.type))})
-        ((found,),) = SUM.run({"r": frame})["s"]
+        ((result,),) = SUM.run({"r": frame})["s"]
         ((expected,),) = SUM.run({"r": pa.table({"k": range(len(values)), "v": column})})["s"]
-        assert (found, type(found)) == (expected, type(expected))
-        return found
+        assert (result, type(result)) == (expected, type(expected))
+        return result
 
     assert total(0, 2**60 + 1, 2) == 2**60 + 3
     assert total(0, 10**30, 1) == 10**30 + 1
@@ -137,7 +137,7 @@ def test_decimals_of_frames_are_those_of_arrow(recwarn):
 
 
 class _Lazy:
-    """A frame that is not computed yet, as polars has it: to ask for its columns warns."""
+    """A frame that is not computed yet, as polars has it: reading its columns warns."""
 
     def collect(self):
         raise AssertionError

@@ -309,7 +309,7 @@ def test_a_search_looks_at_little_of_a_large_relation():
     assert derivations.looked < 1000
 
 
-@pytest.mark.parametrize("text", ["left", "right", "texts", "negated", "own facts"])
+@pytest.mark.parametrize("text", ["left", "right", "texts", "negated", "facts of path"])
 def test_a_question_sorts_few_rows_of_a_large_relation(text):
     """And all rows when questions about other rows come again and again."""
     program = {"right": RIGHT, "texts": PATHS.replace("i32", "String")}.get(text, PATHS)
@@ -322,14 +322,14 @@ def test_a_question_sorts_few_rows_of_a_large_relation(text):
         )
         facts["closed"] = [(i, j) for i in range(300, 600) for j in range(300)]
         large = "closed"
-    elif text == "own facts":
+    elif text == "facts of path":
         program = program.replace("edge(i32, i32)", "edge(i32, i32), path(i32, i32)")
         facts["path"] = [(i, j) for i in range(300, 600) for j in range(300)]
     database = dv.Program(program).run(facts)
     assert database.why("path", (name(0), name(100))).height == 100
     (explainer,) = database._explained().explainers.values()
     tables = [explainer.model.rows(large)]
-    tables += [explainer.model.facts_of(large)[0]] if text == "own facts" else []
+    tables += [explainer.model.facts_of(large)[0]] if text == "facts of path" else []
     for rows in tables:
         assert rows.size >= 90_000
         assert (len(rows.indexes), len(rows.parts) > 0) == (0, True)

@@ -128,8 +128,8 @@ def test_all_packages_that_a_demo_lacks_are_named_before_it_begins(
     demo, lacking, named, options, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    found = importlib.util.find_spec
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name in lacking else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name in lacking else find_spec(name))
     assert main(["demo", demo, *options]) == USER_ERROR
     error = capsys.readouterr().err
     assert f"this needs {named}: not installed" in error

@@ -46,15 +46,15 @@ def pull(name, adjoints, values, results, **options):
 def expected_scan(name, values, dtype=float, **options):
     """One row after the other in some type."""
     with np.errstate(all="ignore"):
-        found = oracle.scan(typed(name, np.dtype(dtype)), leaves_of([x.astype(dtype) for x in values]), **options)
-    return [np.ravel(leaf) for leaf in found]
+        results = oracle.scan(typed(name, np.dtype(dtype)), leaves_of([x.astype(dtype) for x in values]), **options)
+    return [np.ravel(leaf) for leaf in results]
 
 
 def expected_pull(name, adjoints, values, **options):
     groups = (leaves_of([x.astype(float) for x in group]) for group in (adjoints, values))
     with np.errstate(all="ignore"):
-        found = oracle.scan_vjp(typed(name, "float64"), *groups, **options)
-    return [np.ravel(leaf) for leaf in found]
+        gradients = oracle.scan_vjp(typed(name, "float64"), *groups, **options)
+    return [np.ravel(leaf) for leaf in gradients]
 
 
 def drawn(name, rng, rows, dtype):
@@ -62,8 +62,8 @@ def drawn(name, rng, rows, dtype):
         factors = rng.uniform(0.7, 1.2, rows)
         factors[2::5] *= -1
         factors[11::13] = 0
-        found = [factors, rng.normal(size=rows)]
-        return [x.astype(dtype) for x in (found if name == "linear" else found[::-1])]
+        leaves = [factors, rng.normal(size=rows)]
+        return [x.astype(dtype) for x in (leaves if name == "linear" else leaves[::-1])]
     if name in ("add", "mul"):
         values = rng.uniform(0.8, 1.25, rows)
         values[1::3] *= -1
@@ -77,7 +77,7 @@ def check(name, values, rng, **options):
     narrow = values[0].dtype == np.float32
     results = scan(name, values, **options)
     adjoints = [rng.normal(size=len(x)).astype(x.dtype) for x in values]
-    found = pull(name, adjoints, values, results, **options)
+    gradients = pull(name, adjoints, values, results, **options)
     for mine, other in zip(results, expected_scan(name, values, **options), strict=True):
         assert mine.dtype == values[0].dtype
         if name in EXTREMA:
@@ -85,7 +85,7 @@ def check(name, values, rng, **options):
         else:
             np.testing.assert_allclose(mine, other, rtol=1e-6 if narrow else 1e-12, atol=1e-6 if narrow else 1e-12)
     tolerance = 3e-5 if narrow else 1e-11
-    for mine, other in zip(found, expected_pull(name, adjoints, values, **options), strict=True):
+    for mine, other in zip(gradients, expected_pull(name, adjoints, values, **options), strict=True):
         assert mine.dtype == values[0].dtype
         np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
 
@@ -131,12 +131,12 @@ def test_segment_reduce(name, dtype):
     rng, op, wide = np.random.default_rng(2), typed(name, dtype), typed(name, "float64")
     offsets = np.array([0, 0, 1, 3, 10, 10, 27, 44, 100, 1000, 1000])
     values, adjoints = rng.normal(0, 3, (1000, 1, 1)).astype(dtype), rng.normal(size=(10, 1, 1)).astype(dtype)
-    (found,) = element_folds.segment_reduce(op, (values,), offsets)
+    (sums,) = element_folds.segment_reduce(op, (values,), offsets)
     (gradient,) = element_folds.segment_reduce_vjp(op, (adjoints,), (values,), offsets)
-    assert found.dtype == gradient.dtype == dtype
+    assert sums.dtype == gradient.dtype == dtype
     tolerance = 1e-5 if dtype == "float32" else 1e-12
     (expected,) = oracle.segment_reduce(wide, (values.astype(float),), offsets)
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(sums, expected, rtol=tolerance, atol=tolerance)
     (expected,) = oracle.segment_reduce_vjp(wide, (adjoints.astype(float),), (values.astype(float),), offsets)
     np.testing.assert_allclose(gradient, expected, rtol=tolerance, atol=tolerance)
 
@@ -156,13 +156,13 @@ EXTREMES = {
 
 def winners(name, values, reverse, exclusive):
     """[row] whose number each result is, the first of several; -1 where there is none before."""
-    found, best = np.full(len(values), -1), -1
+    rows, best = np.full(len(values), -1), -1
     for row in range(len(values))[:: -1 if reverse else 1]:
         before, now, old = best, values[row], values[best]
         is_better = now != now or (now > old if name == "max" else now < old)
         best = row if best < 0 or (old == old and is_better) else best
-        found[row] = before if exclusive else best
-    return found
+        rows[row] = before if exclusive else best
+    return rows
 
 
 @pytest.mark.parametrize(("name", "dtype"), EXTREMES)
@@ -173,26 +173,26 @@ def test_extremes_as_row_by_row(name, dtype, data):
     numbers = st.one_of(st.sampled_from(extremes), *[others] * (4 if name in EXTREMA else 1))
     values = np.array(data.draw(st.lists(numbers, min_size=1, max_size=80)), dtype)
     options = data.draw(st.sampled_from(DIRECTIONS))
-    (found,), (expected,) = scan(name, [values], **options), expected_scan(name, [values], dtype, **options)
+    (results,), (expected,) = scan(name, [values], **options), expected_scan(name, [values], dtype, **options)
     if name in EXTREMA:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(results, expected)
         # The very number: zeros have signs, which NumPy's extrema do not keep.
         won = winners(name, values, **options)
-        np.testing.assert_array_equal(np.signbit(found[won >= 0]), np.signbit(values[won[won >= 0]]))
+        np.testing.assert_array_equal(np.signbit(results[won >= 0]), np.signbit(values[won[won >= 0]]))
     elif name == "add":
         # Of small numbers and large ones together little is left in either way.
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e32 if np.any(np.abs(values) > 2) else 1e-4)
+        np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e32 if np.any(np.abs(values) > 2) else 1e-4)
     else:
         # Below the normal numbers a rounding is no relative error.
         narrow = {"rtol": 1e-5, "atol": 1e-43}
         wide = {"rtol": 1e-13, "atol": 1e-320 if name == "mul" else 1e-13}
-        np.testing.assert_allclose(found, expected, **(narrow if dtype == "float32" else wide))
+        np.testing.assert_allclose(results, expected, **(narrow if dtype == "float32" else wide))
         normal = np.abs(expected) >= np.finfo(dtype).tiny
-        np.testing.assert_array_equal(np.sign(found[normal]), np.sign(expected[normal]))
+        np.testing.assert_array_equal(np.sign(results[normal]), np.sign(expected[normal]))
     if name in ("logaddexp", *EXTREMA):
         adjoints = np.linspace(-1, 1, len(values)).astype(dtype)
         (mine,), (other,) = (
-            pull(name, [adjoints], [values], [found], **options),
+            pull(name, [adjoints], [values], [results], **options),
             expected_pull(name, [adjoints], [values], **options),
         )
         tolerance = 1e-6 if dtype == "float32" else 1e-10
@@ -207,14 +207,14 @@ NUMBERS = st.one_of(st.sampled_from(LINEAR_EXTREMES), *[st.floats(-2, 2, width=3
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=50), st.sampled_from(DIRECTIONS))
 def test_extreme_linear_functions_as_row_by_row(rows, options):
     values = list(np.array(rows, np.float32).T.copy())
-    found, expected = scan("linear", values, **options), expected_scan("linear", values, **options)
+    results, expected = scan("linear", values, **options), expected_scan("linear", values, **options)
     narrow = expected_scan("linear", values, np.float32, **options)
     size = expected_scan("linear", [np.abs(x) for x in values], **options)
     order = slice(None, None, -1 if options["reverse"] else 1)
     # What was below the normal numbers may have been lost, or not, before it grew.
     with np.errstate(all="ignore"):
         grown = 1e-37 * np.cumprod(np.fmax(np.abs(values[0][order]).astype(float), 1))[order]
-    for mine, other, in_type, most in zip(found, expected, narrow, size):
+    for mine, other, in_type, most in zip(results, expected, narrow, size):
         # Where nothing came near the ends of the type, of which both ways may fall on another side.
         inside = np.maximum.accumulate(most[order])[order] < 1e36
         inside &= np.isfinite(in_type)
@@ -242,8 +242,8 @@ def test_extreme_segments(rows):
     for name, ufunc in (("add", np.add), ("logaddexp", np.logaddexp)):
         with np.errstate(all="ignore"):
             expected = ufunc.reduce(values)
-        (found,) = element_folds.segment_reduce(typed(name, "float64"), leaves_of([values]), offsets)
-        np.testing.assert_allclose(found.item(), expected, rtol=1e-12, atol=1e-12)
+        (total,) = element_folds.segment_reduce(typed(name, "float64"), leaves_of([values]), offsets)
+        np.testing.assert_allclose(total.item(), expected, rtol=1e-12, atol=1e-12)
     op = typed("logaddexp", "float64")
     gradient = np.ravel(element_folds.segment_reduce_vjp(op, [np.ones((1, 1, 1))], leaves_of([values]), offsets)[0])
     if np.isnan(values).any():
@@ -267,14 +267,14 @@ def test_long_scans_in_single_precision_do_not_drift():
     np.testing.assert_allclose(scan("logaddexp", [zeros])[0][-1], math.log(len(zeros)), rtol=1e-7)
     np.testing.assert_array_equal(scan("add", [ones])[0][-3:], np.arange(3, dtype=np.float32) + (len(ones) - 2))
     everything = np.array([0, len(ones)])
-    for name, column, total in (("logaddexp", zeros, math.log(len(zeros))), ("add", ones, len(ones))):
-        (found,) = element_folds.segment_reduce(typed(name, "float32"), leaves_of([column]), everything)
-        np.testing.assert_allclose(found.item(), total, rtol=1e-7)
+    for name, column, expected in (("logaddexp", zeros, math.log(len(zeros))), ("add", ones, len(ones))):
+        (total,) = element_folds.segment_reduce(typed(name, "float32"), leaves_of([column]), everything)
+        np.testing.assert_allclose(total.item(), expected, rtol=1e-7)
     # The adjoints of a plateau of ties, which its first row gets.
     plateau = np.zeros(2**24 + 1000, np.float32)
-    (found,) = pull("max", [np.ones_like(plateau)], [plateau], scan("max", [plateau]))
-    assert found[0] == np.float32(len(plateau))
-    assert not found[1:].any()
+    (gradient,) = pull("max", [np.ones_like(plateau)], [plateau], scan("max", [plateau]))
+    assert gradient[0] == np.float32(len(plateau))
+    assert not gradient[1:].any()
 
 
 def test_long_decays():
@@ -299,9 +299,9 @@ def test_same_bits_for_the_same_input():
 def test_infinite_adjoints_stay_with_their_rows():
     values, adjoints = np.arange(64.0) % 7, np.ones(64)
     adjoints[[3, 50]] = INF, -INF
-    (found,) = pull("max", [adjoints], [values], scan("max", [values]))
-    assert found[:7].tolist() == [1, 1, 1, INF, 1, 1, -INF]
-    assert not found[7:].any()
+    (gradient,) = pull("max", [adjoints], [values], scan("max", [values]))
+    assert gradient[:7].tolist() == [1, 1, 1, INF, 1, 1, -INF]
+    assert not gradient[7:].any()
 
 
 @pytest.mark.parametrize(
@@ -318,6 +318,6 @@ def test_other_compositions_go_by_lines_as_well(function, neutral):
     rng = np.random.default_rng(3)
     values, adjoints = tuple(rng.uniform(0.5, 1.5, (2, 40, 1, 1))), tuple(rng.normal(size=(2, 40, 1, 1)))
     results = element_folds.scan(op, values)
-    found = element_folds.scan_vjp(op, adjoints, values, results)
-    for mine, other in zip((*results, *found), (*oracle.scan(op, values), *oracle.scan_vjp(op, adjoints, values))):
+    gradients = element_folds.scan_vjp(op, adjoints, values, results)
+    for mine, other in zip((*results, *gradients), (*oracle.scan(op, values), *oracle.scan_vjp(op, adjoints, values))):
         np.testing.assert_allclose(mine, other, rtol=1e-11)

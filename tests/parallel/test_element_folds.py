@@ -93,8 +93,8 @@ def check_scan(op, values, rng, **options):
     adjoints = adjoints_like(op, values, rng)
     results = element_folds.scan(op, values, **options)
     assert_same(op, results, oracle.scan(op, values, **options))
-    found = element_folds.scan_vjp(op, adjoints, values, results, **options)
-    assert_same(op, found, oracle.scan_vjp(op, adjoints, values, **options), gradients=True)
+    gradients = element_folds.scan_vjp(op, adjoints, values, results, **options)
+    assert_same(op, gradients, oracle.scan_vjp(op, adjoints, values, **options), gradients=True)
 
 
 def assert_same(op, got, expected, gradients=False):
@@ -179,11 +179,11 @@ def check_by_index(op, rows, width, buckets, indices, rng):
     again, prefixes = element_by_index.reduce_by_index_keeping(op, destination, indices, values)
     assert [leaf.tobytes() for leaf in again] == [leaf.tobytes() for leaf in results]
     for known, kept in ((results, None), (None, None), (None, prefixes)):
-        firsts, answers = element_by_index.reduce_by_index_vjp(
+        firsts, gradients = element_by_index.reduce_by_index_vjp(
             op, adjoints, destination, indices, values, known, kept=kept
         )
         assert_same(op, firsts, of_firsts, gradients=True)
-        assert_same(op, answers, of_values, gradients=True)
+        assert_same(op, gradients, of_values, gradients=True)
     assert_same(op, destination, before)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -88,20 +89,14 @@ def finite(leaves):
 
 # kind -> (rows, folds of them)
 FOLDS = {
-    "scans": (4, [lambda op, x, is_set=is_set: P.scan(op, x, exclusive=is_set, reverse=is_set) for is_set in BOTH]),
-    "scans one way": (
-        4,
-        [lambda op, x, is_set=is_set: P.scan(op, x, exclusive=is_set, reverse=not is_set) for is_set in BOTH],
-    ),
+    "scans": (4, [partial(P.scan, exclusive=is_set, reverse=is_set) for is_set in BOTH]),
+    "scans one way": (4, [partial(P.scan, exclusive=is_set, reverse=not is_set) for is_set in BOTH]),
     "scans of segments": (
         6,
-        [
-            lambda op, x, is_set=is_set: P.segmented_scan(op, x, OFFSETS, exclusive=is_set, reverse=is_set)
-            for is_set in BOTH
-        ],
+        [partial(P.segmented_scan, offsets=OFFSETS, exclusive=is_set, reverse=is_set) for is_set in BOTH],
     ),
     "reductions": (4, [P.reduce]),
-    "segments": (6, [lambda op, x: P.segment_reduce(op, x, OFFSETS)]),
+    "segments": (6, [partial(P.segment_reduce, offsets=OFFSETS)]),
 }
 
 

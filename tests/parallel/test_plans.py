@@ -148,7 +148,7 @@ def test_plans_of_buckets(name, buckets, rows, batch, monkeypatch):
         before = [leaf.detach().clone() for leaf in groups[0]]
         nested = [group[0] if leaves == 1 else tuple(group) for group in groups]
         result = P.reduce_by_index(nested[0], operator, indices, nested[1])
-        found = result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
         # By PyTorch, one row after the other.
         expected = [list(leaf) for leaf in groups[0]]
         for row, bucket in enumerate(indices.tolist()):
@@ -162,15 +162,15 @@ def test_plans_of_buckets(name, buckets, rows, batch, monkeypatch):
         theirs = torch.autograd.grad(wanted, inputs, seeds)
         # A second time by the same graph, after what came first was overwritten.
         for _ in range(2):
-            mine = torch.autograd.grad(found, inputs, seeds, retain_graph=True)
-            for a, b in zip((*found, *mine), (*wanted, *theirs)):
+            mine = torch.autograd.grad(results, inputs, seeds, retain_graph=True)
+            for a, b in zip((*results, *mine), (*wanted, *theirs)):
                 torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
             for gradient in mine:
                 gradient.fill_(-1.0)
             assert all((seed >= 0).all() for seed in seeds)
         assert all(map(torch.equal, before, groups[0]))
-        done.append((found, wanted))
-    for found, wanted in done:
-        assert all(map(torch.allclose, found, wanted))
+        done.append((results, wanted))
+    for results, wanted in done:
+        assert all(map(torch.allclose, results, wanted))
     assert len(calls) == 3
     assert name in ("add", "mul") or all(kept for _, kept in calls)

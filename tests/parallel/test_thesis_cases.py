@@ -344,11 +344,7 @@ SCANS = [
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=repr)
-@pytest.mark.parametrize(
-    "case",
-    SCANS,
-    ids=lambda case: case.name,
-)
+@pytest.mark.parametrize("case", SCANS, ids=lambda case: case.name)
 def test_scan(case, library):
     check(library, case)
 
