@@ -203,8 +203,8 @@ class Database(Mapping):
         progress    as for `Program.run`
 
         Under any provenance, as proofs are of rules and facts. A negated atom is a leaf, and so is an aggregate for the
-        height; its rows have other proofs. The first question about a relation may compute what lies behind it
-        once more, without tags, and sorts its columns; later ones take milliseconds.
+        height; each of its rows has a separate proof. The first question about a relation may compute what lies behind
+        it once more, without tags, and sorts some of its rows; later ones take milliseconds.
 
         Raises BindingError for an unknown relation, TypeMismatchError for a tuple that does not fit it,
         AbsentTupleError for one that does not hold, UnsupportedError for one that no single derivation gives, for `k`

@@ -61,7 +61,7 @@ class Before:
 
 
 class Continuation(Executor):
-    """A run that goes on from the tables of another one. Tables that are added to are overwritten.
+    """A run that goes on from the tables of another one. Tables that are added to change in place.
 
     changes  relation -> whether it only got more tuples, or better tags
     causes   relation -> the relations with names of the program whose changes have reached it, for auxiliary ones

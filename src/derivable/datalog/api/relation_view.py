@@ -69,7 +69,7 @@ class RelationView(Mapping):
         column_names: Sequence[str | None] | None = None,
         lock: OwnLock | None = None,
     ):
-        """lock: what a thread holds that reads the table or writes to it; None for another one."""
+        """lock: what a thread holds that reads the table or writes to it; None for a new one."""
         self._lock = OwnLock() if lock is None else lock
         self.table = table
         self._symbols = symbols

@@ -57,7 +57,7 @@ class Task:
 
 def function_of(task: Task) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function that an engine calls with the batches of a partition."""
-    # Pickled here: an engine pickles in another way what its function holds.
+    # Pickled here: an engine has rules of pickling for what its function holds.
     packed = _pickled(task)
 
     def rows(batches: Iterable[Any]) -> Iterator[Any]:

@@ -292,7 +292,7 @@ class _Lowering(Tables):
         # A table without columns and tags has no rows to cut.
         if not self.may_cut or not table.all or not any(isinstance(node, m.Join) for node, _ in others):
             return self.headed(store, table, others)
-        # Another name, as pieces of the same rows may be others.
+        # Each piece has a separate name, as pieces of the same rows may be others.
         self.pieces += 1
         name = f"piece {self.pieces} of {operator_texts([first[0]])[0]}"
         rows = self.inputs(name, [c.type for c in table.columns.values()], [c.type for c in table.tags])

@@ -366,7 +366,7 @@ class Desugaring(Constants):
                 if coin.options:
                     hint = "take the term apart in a rule of its own"
                     self.error(UnsupportedError, "a head of a choice takes a term apart", head.span, hint)
-                # A pattern of the head has other values: these are instances that other heads have not.
+                # A pattern of the head has separate values: these are instances that other heads have not.
                 coin = replace(coin, name=f"#{self.fresh('coin_')}", key=key)
             literals = (*literals, coin)
         self.rules.append(r.Clause(head.relation, tuple(terms), literals, item.span))
@@ -384,7 +384,7 @@ class Desugaring(Constants):
     def bodies(
         self, heads: list[s.Atom], body: Any, environment: Environment, item: Any, tag: Any
     ) -> Iterator[tuple[Body, list[r.Literal], r.RuleProbability | None]]:
-        """The literals of each disjunct of a body, each with another coin if there is a tag."""
+        """The literals of each disjunct of a body, each with a separate coin if there is a tag."""
         disjuncts = [[]] if body is None else self.normal_form(body, True)
         head_variables = {v for head in heads for v in variables_of(head)}
         if tag is not None and self.fold(tag) is None:

@@ -136,6 +136,6 @@ def literal(constant: Const) -> str:
     if t.family == "float" and math.isfinite(value):
         return f"CAST({float(value)!r} AS {'FLOAT' if t.bits == 32 else 'DOUBLE'})"
     if t.family in ("text", "char"):
-        # Without quotes, which each engine escapes in another way.
+        # Without quotes, which engines escape by different rules.
         return f"CAST(X'{str(value).encode().hex()}' AS STRING)"
     raise RefusedError(f"the constant {value!r} of {t} is none of the engine")

@@ -115,7 +115,7 @@ def is_header(names: Sequence[str], target: Target, file: FileText, text: str = 
     if len(declared) != len(target.types):
         declared = []
     titles = [n.strip() for n in names]
-    # A column with the probabilities has another name.
+    # A column with the probabilities has a name that no declared column has.
     others = [n for n in titles if n not in TAG_NAMES or n in declared]
     if declared and set(declared) == set(others):
         return True

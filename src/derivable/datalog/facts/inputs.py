@@ -504,7 +504,7 @@ def independent(tuples: Iterable[Any], probabilities: Sequence[float] | float | 
     tuples         tuples, or scalars for a unary relation; one that occurs several times is as many facts, of which one
                    suffices; or a sparse tensor, for the indices of its entries in the order of rows. `()` alone is the
                    one fact of a relation without arguments, whose probability is a number; in a layer it has no
-                   dimension, as among the outputs. A list without tuples, `[]`, is no fact
+                   dimension for facts, as among the outputs. A list without tuples, `[]`, is no fact
     probabilities  [fact], or None if they follow at evaluation; values of the semiring, such as lengths, for a run
                    in one whose values are no probabilities
     """

@@ -46,7 +46,7 @@ PREDICATES = (
     _soft("soft_lt", lambda x: _logistic(-x)),
     _soft("soft_eq", _secant),
     _soft("soft_neq", lambda x: 1 - _secant(x)),
-    # In Scallop, what gives each row of a tagged rule another fact; a tag does so here without it.
+    # In Scallop, what gives each row of a tagged rule a separate fact; a tag does so here without it.
     ForeignPredicate("new_tag_variable", signature("() -> ()"), lambda: [()]),
     ForeignPredicate("float_eq", signature("<T: Float>(a: T, b: T) -> ()"), _near),
 )

@@ -43,7 +43,7 @@ def function(
         def initials(first: str, last: str) -> str:
             return first[0] + last[0]
 
-    name     what programs call it; None takes its name
+    name     what programs call it; None takes the name that it has in Python
     columns  it takes NumPy arrays [row], one per parameter, and gives one: called once for many rows. The annotations
              still say what an element is
     traced   it takes stand-ins for numbers and bools and uses the scalar operations of `derivable` (`dv.where`,
@@ -99,7 +99,7 @@ def predicate(
         def divisor(n: int) -> Iterator[tuple[int]]:
             yield from ((d,) for d in range(1, n + 1) if n % d == 0)
 
-    name     what programs call it; None takes its name
+    name     what programs call it; None takes the name that it has in Python
     outputs  annotations of what it yields a tuple of; None takes them from what it is annotated to return, an iterator
              of tuples or of single values
     tagged   it yields pairs (probability, tuple): each is an independent random fact, the same one wherever the program

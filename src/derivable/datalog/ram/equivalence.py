@@ -29,7 +29,7 @@ class Equivalence:
 
     is_symmetric   whether rules turn all pairs
     is_transitive  whether a rule joins pairs with pairs
-    meeting         columns whose values make all nodes equal to themselves if they are in the other column as well
+    meeting        columns whose values make all nodes equal to themselves if they are in the other column as well
     extended       the columns of members to which rules join steps of `steps`
     steps          other relations, which connect the variables of a head
     """

@@ -76,7 +76,7 @@ def planned(
     """The instructions in the orders that are best for what is known.
 
     key       what tells these instructions from others of the program
-    may_part  whether some may become several, that store other relations first (`ram.project`)
+    may_part  whether some may become several, that store auxiliary relations first (`ram.project`)
     """
     relations = ram.plans.get(key)
     if relations is None:

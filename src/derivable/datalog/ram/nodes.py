@@ -288,7 +288,7 @@ class Ram:
         return any(stratum.is_recursive for stratum in self.strata)
 
     def first(self, number: int) -> Ram:
-        """The first strata, with other plans; their outputs are those that others read, or that are outputs."""
+        """The first strata, with separate plans; their outputs are those that others read, or that are outputs."""
         if number == len(self.strata):
             return replace(self, plans={})
         behind = (one for stratum in self.strata[number:] for one in (*stratum.once, *stratum.loop, *stratum.full))

@@ -2,7 +2,7 @@
 
 Desugaring makes a relation for each `not`, `exists`, `forall` and aggregate that is written. Two are the same if their
 rules are, but for the names of variables; then they have the same tuples with the same tags, and are computed once.
-Rules with probabilities stay apart: each has other coins.
+Rules with probabilities stay apart: each has separate coins.
 """
 
 from __future__ import annotations
