@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from derivable.core.progress import progress
 
 if TYPE_CHECKING:
     from derivable.accelerator.designs.designs import Design
+    from derivable.accelerator.hardware.batch import Batch
+    from derivable.accelerator.hardware.simulation import Backend
+    from derivable.accelerator.numbers.emulation import Counts
 
 
 @click.command("accelerate")
@@ -82,7 +85,7 @@ def accelerate_command(
     precision: str,
     symbolic: tuple[str, ...],
     calibrate: str | None,
-    simulate: Literal["verilator", "icarus", "python"] | None,
+    simulate: Backend | None,
     run_on: str | None,
     outputs: str | None,
     place: str | None,
@@ -108,15 +111,18 @@ def accelerate_command(
         placeable(place)
     if outputs is not None and run_on is None:
         raise DerivableError("--outputs without --run", hint="name the file with the samples: --run FILE.npz")
-    for file in filter(None, (run_on, outputs)):
-        from derivable.accelerator.designs.samples import checked_suffix
+    from derivable.accelerator.designs.samples import checked_suffix, read_named
 
-        checked_suffix(file)
-    if run_on is not None and not Path(run_on).is_file():
-        raise DerivableError("there is no such file", source=run_on, hint="name the file with the samples after --run")
+    if run_on is not None:
+        for file in filter(None, (run_on, outputs)):
+            checked_suffix(file)
+        if not Path(run_on).is_file():
+            raise DerivableError(
+                "there is no such file", source=run_on, hint="name the file with the samples after --run"
+            )
     dimensions = None if sweep is None else _dimensions(sweep)
     with progress("designing", 5 + bool(run_on) + bool(place) + (dimensions is not None)) as advance:
-        samples = None if calibrate is None else _samples(calibrate)
+        samples = None if calibrate is None else read_named(calibrate)
         network, example = _of_onnx(model, samples) if model.endswith(".onnx") else _built(model)
         advance(note="explore")
         from derivable.accelerator.designs.designs import CalibrationWarning, design
@@ -143,10 +149,11 @@ def accelerate_command(
         hardware = _hardware(made, folder, inputs)
         advance(note="simulate" if simulate else "report")
         run = made.simulate(inputs, simulate) if simulate else None
-        ran = None
+        batch, backend = None, simulate or "python"
+        outputs_file = Path(outputs or folder / "outputs.npz")
         if run_on is not None:
             advance(note="run")
-            ran = _ran(made, run_on, outputs or folder / "outputs.npz", simulate or "python")
+            batch = _run_samples(made, run_on, outputs_file, backend)
         placed = None
         if place:
             advance(note="place")
@@ -172,7 +179,15 @@ def accelerate_command(
                 "seconds": made.seconds,
                 "hardware": hardware,
                 "simulated_cycles": None if run is None else run.cycles,
-                "run": ran,
+                "run": None
+                if batch is None
+                else {
+                    "backend": backend,
+                    "cycles": batch.cycles.tolist(),
+                    "total_cycles": batch.total,
+                    **asdict(batch.lost),
+                    "outputs": str(outputs_file),
+                },
                 "placed": None if placed is None else asdict(placed),
                 "sweep": None if tried is None else [point.record() for point in tried.pareto()],
                 "files": ["design.yaml", *(path.name for path in written)],
@@ -181,23 +196,15 @@ def accelerate_command(
         return
     rows = [*summary_rows(made), ("hardware", hardware)]
     if run is not None:
-        lost = run.lost
-        rows.append(
-            ("lost", f"{lost.saturated:,} numbers saturated, {lost.flushed:,} flushed to zero of {lost.numbers:,}")
-        )
+        rows.append(("lost", _lost(run.lost)))
         rows.append(("simulated", f"{run.cycles:,} cycles for one pass in {simulate}, {run.modelled:,} modelled"))
-    if ran is not None:
-        least, most = min(ran["cycles"]), max(ran["cycles"])
+    if batch is not None:
+        least, most = batch.cycles.min(), batch.cycles.max()
         each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-        taken = f"{len(ran['cycles']):,} passes in {ran['backend']}, {each} cycles each, {ran['total_cycles']:,} in all"
-        rows.append(("run", f"{taken}, all bits as the emulation has them"))
-        rows.append(
-            (
-                "of them lost",
-                f"{ran['saturated']:,} numbers saturated, {ran['flushed']:,} flushed to zero of {ran['numbers']:,}",
-            )
-        )
-        rows.append(("outputs", ran["outputs"]))
+        passes = f"{batch.passes:,} passes in {backend}, {each} cycles each, {batch.total:,} in all"
+        rows.append(("run", f"{passes}, all bits as the emulation has them"))
+        rows.append(("of them lost", _lost(batch.lost)))
+        rows.append(("outputs", str(outputs_file)))
     if placed is not None:
         rows += placed.rows()
     write_facts([*rows, ("report", str(written[0]))])
@@ -225,42 +232,21 @@ def _dimensions(text: str) -> dict[str, Any]:
     return dimensions
 
 
-def _samples(path: str) -> dict[str, Any]:
-    """The arrays of a file of NumPy, by their names. Raises DerivableError where it is none."""
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise ValueError("it holds one array without a name")
-            return {name: file[name] for name in file.files}
-    except Exception as error:  # A damaged archive raises errors of many types.
-        raise DerivableError(
-            f"the samples cannot be read: {error}",
-            source=path,
-            hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
-        ) from None
+def _lost(lost: Counts) -> str:
+    return f"{lost.saturated:,} numbers saturated, {lost.flushed:,} flushed to zero of {lost.numbers:,}"
 
 
-def _ran(made: Design, path: str, target: str | Path, backend: Literal["verilator", "icarus", "python"]) -> dict:
-    """Run a design on the samples of a file and write what it gives, and say what it took."""
+def _run_samples(made: Design, path: str, target: Path, backend: Backend) -> Batch:
+    """Run a design on the samples of a file and write the outputs into another one."""
     from derivable.accelerator.designs import samples
     from derivable.accelerator.hardware.host import names_of_outputs
 
-    given = samples.read(path, {name: made.graph[name].shape for name in made.graph.inputs})
+    inputs = samples.read(path, {name: made.graph[name].shape for name in made.graph.inputs})
     names = names_of_outputs(made.lowered)
     samples.check_outputs(target, names)  # before a run that may take hours
-    found = made.run(given, backend)
-    written = samples.write(target, dict(zip(names, found.outputs, strict=True)))
-    return {
-        "backend": backend,
-        "cycles": found.cycles.tolist(),
-        "total_cycles": found.total,
-        "numbers": found.lost.numbers,
-        "saturated": found.lost.saturated,
-        "flushed": found.lost.flushed,
-        "outputs": str(written),
-    }
+    batch = made.run(inputs, backend)
+    samples.write(target, dict(zip(names, batch.outputs, strict=True)))
+    return batch
 
 
 def _hardware(made: Design, folder: Path, inputs: Any) -> str:
@@ -309,20 +295,20 @@ def _built(reference: str) -> tuple[Any, Any]:
             hint="write MODEL.py:build, or the name of a file of ONNX",
         )
     try:
-        found = build()
+        built = build()
     except DerivableError:
         raise
     except (Exception, SystemExit) as error:
         path, _, name = reference.rpartition(":")
         raise failure(path, error, f"{name} fails") from error
-    if not isinstance(found, tuple) or len(found) != 2:
-        what = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
+    if not isinstance(built, tuple) or len(built) != 2:
+        what = f"a tuple of {len(built)}" if isinstance(built, tuple) else type(built).__name__
         raise DerivableError(
             f"{reference} returns {what}, expected a model and its example inputs",
             hint="return model, example_inputs",
         )
-    if not callable(found[0]) and callable(found[1]):
+    if not callable(built[0]) and callable(built[1]):
         raise DerivableError(
-            f"{reference} returns {type(found[0]).__name__} in the place of the model", hint="the model comes first"
+            f"{reference} returns {type(built[0]).__name__} in the place of the model", hint="the model comes first"
         )
-    return found
+    return built

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,45 +26,58 @@ def read(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]]) -> dict
 
     Raises DerivableError, with the file, where it cannot be read or has other inputs.
     """
-    place, listed = checked_path(path), ", ".join(shapes)
-    suffix = checked_suffix(place)
-    try:
-        if suffix == ".npz":
-            with np.load(place, allow_pickle=False) as file:
-                if not hasattr(file, "files"):
-                    raise ValueError("it holds one array without a name")
-                found = {name: file[name] for name in file.files}
-        else:
-            array = np.load(place, allow_pickle=False) if suffix == ".npy" else _table(place)
+    path, suffix = checked_path(path), checked_suffix(path)
+    if suffix == ".npz":
+        arrays = read_named(path)
+    else:
+        with _readable(path):
+            array = np.load(path, allow_pickle=False) if suffix == ".npy" else _table(path)
             if not isinstance(array, np.ndarray):
                 raise ValueError("it holds several arrays")
-            found = {next(iter(shapes)): array}
-    except Exception as error:  # A damaged archive raises errors of many types.
-        raise DerivableError(
-            f"the samples cannot be read: {error}",
-            source=str(place),
-            hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
-        ) from None
-    if set(found) != set(shapes):
+        arrays = {next(iter(shapes)): array}
+    if set(arrays) != set(shapes):
         hint = f"give a file .npz with arrays of these names: numpy.savez(FILE, {'=..., '.join(shapes)}=...)"
         raise DerivableError(
-            f"the file has {', '.join(found) or 'no array'}, the model takes {listed}", source=str(place), hint=hint
+            f"the file has {', '.join(arrays) or 'no array'}, the model takes {', '.join(shapes)}",
+            source=str(path),
+            hint=hint,
         )
     if suffix == ".csv":
         ((name, shape),) = shapes.items()
         width = int(np.prod(shape[1:]))
-        if found[name].shape[1] != width:
+        if arrays[name].shape[1] != width:
             raise DerivableError(
-                f"rows have {found[name].shape[1]} numbers, and the input %{name} {list(shape)} has {width} in each "
+                f"rows have {arrays[name].shape[1]} numbers, and the input %{name} {list(shape)} has {width} in each "
                 "entry of its first axis",
-                source=str(place),
+                source=str(path),
             )
-        found[name] = found[name].reshape(-1, *shape[1:])
-    return found
+        arrays[name] = arrays[name].reshape(-1, *shape[1:])
+    return arrays
 
 
-def _table(place: Path) -> np.ndarray:
-    text = place.read_text(encoding="utf-8-sig")
+def read_named(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """The arrays of an archive of NumPy by their names. Raises DerivableError, with the file, where it is none."""
+    with _readable(path), np.load(path, allow_pickle=False) as file:
+        if not hasattr(file, "files"):
+            raise ValueError("it holds one array without a name")
+        return {name: file[name] for name in file.files}
+
+
+@contextlib.contextmanager
+def _readable(path: str | os.PathLike) -> Iterator[None]:
+    """Raises DerivableError, with the file, for any error."""
+    try:
+        yield
+    except Exception as error:  # A damaged archive raises errors of many types.
+        raise DerivableError(
+            f"the samples cannot be read: {error}",
+            source=str(path),
+            hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
+        ) from None
+
+
+def _table(path: Path) -> np.ndarray:
+    text = path.read_text(encoding="utf-8-sig")
     first, _, rest = text.partition("\n")
     # A first row with some numbers is no heading but a damaged sample, which NumPy refuses.
     if not any(map(_is_number, first.split(","))):
@@ -84,23 +98,23 @@ def _is_number(word: str) -> bool:
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> Path:
     """Write arrays into a file, whole or not at all: .npz all by their names, .npy and .csv the only one, of which .csv
     has a row for each entry of its first axis. Raises DerivableError where it cannot be written."""
-    place = checked_path(path)
-    suffix = check_outputs(place, list(arrays))
-    with atomic_write(place, "wb") as file:
+    path = checked_path(path)
+    suffix = check_outputs(path, list(arrays))
+    with atomic_write(path, "wb") as file:
         if suffix == ".npz":
             with zipfile.ZipFile(file, "w") as archive:
                 for name, each in arrays.items():
-                    # Without the time, so that the same outputs are the same bytes.
+                    # As `numpy.savez` does, which cannot name an array as one of its own arguments.
                     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, np.ascontiguousarray(each).reshape(each.shape))
-            return place
+            return path
         (array,) = arrays.values()
         if suffix == ".npy":
             np.save(file, array)
         else:
             rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
             np.savetxt(file, rows, "%.17g" if rows.dtype.kind == "f" else "%d", delimiter=",")
-    return place
+    return path
 
 
 def check_outputs(path: str | os.PathLike, names: Sequence[str]) -> str:
