@@ -117,15 +117,15 @@ class Emitter:
     @property
     def chain(self) -> int:
         """Cycles of the longest chain of instructions each of which has to wait for the one before, in any order."""
-        found = 0
+        cycles = 0
         for section in self.sections:
             ends: list[int] = []
             for of in section.written:
                 # A unit goes on with its next instruction at once.
                 ready = (ends[other] + NEED * (section.written[other].unit != of.unit) for other in of.after)
                 ends.append(max(ready, default=0) + of.length)
-            found += section.count * max(ends, default=0)
-        return found
+            cycles += section.count * max(ends, default=0)
+        return cycles
 
     def move(self, operation: str, loops: Sequence[Loop], x: int, to: int, **rest: int) -> None:
         """A `Move` in up to four loops: how often, and what each time adds to x and to `to`; the innermost is last."""
@@ -210,48 +210,48 @@ class Emitter:
 
 
 def needs_of(written: Sequence[Written], order: Sequence[int]) -> list[tuple[int, ...]]:
-    """What each instruction needs if they are done in an order of their numbers: [place in the order][unit].
+    """What each instruction needs if they are done in an order of their numbers: [index in the order][unit].
 
     A need that follows from another, or from what came before it in its unit, is left out.
     """
     clocks: list[list[int]] = [[]] * len(order)  # of each unit, how many are done before an instruction begins
-    place = [0] * len(order)  # in its unit, from 1 on
-    own = [[0] * NUM_UNITS for _ in range(NUM_UNITS)]  # the clock of the last of each unit
+    ordinals = [0] * len(order)  # of each in its unit, from 1 on
+    latest = [[0] * NUM_UNITS for _ in range(NUM_UNITS)]  # the clock of the last of each unit
     holders: dict[int, int] = {}  # sub-array -> the last that had it
-    found = []
+    listed = []
     for number in order:
         _, _, _, unit, after, arrays, *_ = written[number]
         last: dict[int, int] = {}  # of each unit, the last of those that have to be done before
         for other in (*after, *[holders[bank] for bank in arrays if bank in holders]):
             at = written[other].unit
-            if at not in last or place[other] > place[last[at]]:
+            if at not in last or ordinals[other] > ordinals[last[at]]:
                 last[at] = other
         holders.update(dict.fromkeys(arrays, number))
-        clock, needs = own[unit], [0] * NUM_UNITS
+        clock, needs = latest[unit], [0] * NUM_UNITS
         for at, other in sorted(last.items()):
-            if at != unit and place[other] > clock[at]:
-                needs[at] = place[other]
+            if at != unit and ordinals[other] > clock[at]:
+                needs[at] = ordinals[other]
                 clock = list(map(max, clock, clocks[other]))
                 clock[at] = needs[at]
-        place[number] = clock[unit] + 1
+        ordinals[number] = clock[unit] + 1
         clocks[number] = clock
-        own[unit] = [*clock[:unit], place[number], *clock[unit + 1 :]]
-        found.append(tuple(needs))
-    return found
+        latest[unit] = [*clock[:unit], ordinals[number], *clock[unit + 1 :]]
+        listed.append(tuple(needs))
+    return listed
 
 
 def program_of(parts: Sequence[tuple[Section, Sequence[int], Sequence[tuple[int, ...]]]]) -> Program:
     """The sections of a program, each with its instructions in an order of their numbers, and what each needs in it."""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for number, (section, order, needs) in enumerate(parts):
-        start = len(found)
+        start = len(instructions)
         for of, need in zip((section.written[each] for each in order), needs):
-            found.append(replace(of.instruction, needs=need, node=of.node, of_pass=of.of_pass))
+            instructions.append(replace(of.instruction, needs=need, node=of.node, of_pass=of.of_pass))
         if number == len(parts) - 1:
-            found.append(End())
+            instructions.append(End())
         else:
-            found.append(End(operation="repeat", count=section.count, to=start, nodes=section.nodes))
-    return Program(found)
+            instructions.append(End(operation="repeat", count=section.count, to=start, nodes=section.nodes))
+    return Program(instructions)
 
 
 def _clamp_fields(clamp: tuple[int, int] | None) -> dict[str, int]:

@@ -481,12 +481,12 @@ def _of_array(state: State, name: str) -> Format | None:
     """The format in which the array reads a value, where nothing else does: a copy of it is in that."""
     found, waiting = set(), [name]
     while waiting:
-        given = waiting.pop()
-        if given in state.graph.outputs or given in state.graph.alike:
+        value = waiting.pop()
+        if value in state.graph.outputs or value in state.graph.alike:
             return None
-        for reader in (state.graph[user] for user in state.graph.users[given]):
+        for reader in (state.graph[user] for user in state.graph.users[value]):
             if reader.unit in ("gemm", "vector"):
-                found.update(state.formats.operands[reader.name, k] for k, x in enumerate(reader.inputs) if x == given)
+                found.update(state.formats.operands[reader.name, k] for k, x in enumerate(reader.inputs) if x == value)
             elif reader.kind in ("reshape", "permute", "expand"):
                 waiting.append(reader.name)
             else:

@@ -164,17 +164,23 @@ class State:
         value = self.values[name]
         view = value.view
         if self._kept[view.buffer] != {name} or view.buffer in self.bordered:
-            found = self.new(view.shape, view.type, like(view.shape, view.strides))
-            self.emitter.vector("first", view, 0, found)
+            copied = self.new(view.shape, view.type, like(view.shape, view.strides))
+            self.emitter.vector("first", view, 0, copied)
             self.done([name])
-            self.keep(name, found, value.format)
-            return found
+            self.keep(name, copied, value.format)
+            return copied
+        self._free_forms(value)
+        self._free_rows(view.buffer)
+        return view
+
+    def _free_forms(self, value: Value) -> None:
         for form in value.forms.values():
             self.cache.free(form.buffer)
         value.forms.clear()
-        if view.buffer in self._rows:
-            self.cache.free(self._rows.pop(view.buffer).buffer)
-        return view
+
+    def _free_rows(self, buffer: int) -> None:
+        if buffer in self._rows:
+            self.cache.free(self._rows.pop(buffer).buffer)
 
     def hand_on(self, pairs: Sequence[tuple[View, View]]) -> None:
         """Copy values to memory, all at once: what one of them lies in may be where another one goes."""
@@ -204,14 +210,12 @@ class State:
             value = self.values.pop(name, None)
             if value is None:
                 continue
-            for view in value.forms.values():
-                self.cache.free(view.buffer)
+            self._free_forms(value)
             users = self._kept[value.view.buffer]
             users.discard(name)
             if not users:
                 del self._kept[value.view.buffer], self._roots[value.view.buffer]
-                if value.view.buffer in self._rows:
-                    self.cache.free(self._rows.pop(value.view.buffer).buffer)
+                self._free_rows(value.view.buffer)
                 self.bordered.pop(value.view.buffer, None)
                 self.cache.free(value.view.buffer)
 

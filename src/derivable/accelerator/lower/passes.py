@@ -11,7 +11,7 @@ iteration reads to where it reads it. Passes of models with loops come one after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from derivable.accelerator.lower.lowering_state import State
 from derivable.accelerator.machine.layouts import View
@@ -97,7 +97,7 @@ class Pass:
     def steps(self, arrays: _Arrays) -> Iterator[bool]:
         """Write a step at a time: whether there was one, False where others have the sub-arrays."""
         for names, loop in self._parts:
-            carried = {} if loop is None else self._enter(loop)
+            carried = {} if loop is None else self._begin(loop)
             self.pending = {name: self.state.graph[name] for name in names}
             while self.pending:
                 first = next(iter(self.pending.values()))
@@ -112,17 +112,17 @@ class Pass:
         self._store()
         yield True
 
-    def _enter(self, loop: Loop) -> dict[int, View]:
-        """Begin the iteration of a loop: where it reads what the iteration before gives, by the place in it."""
+    def _begin(self, loop: Loop) -> dict[int, View]:
+        """Begin the iteration of a loop: where it reads what the iteration before gives, by the index in that one."""
         state, graph = self.state, self.state.graph
         first, last = loop.iterations[0], loop.iterations[-1]
         state.enter(graph[first[0]])
-        carried = {place: state.carry(name) for place, name in loop.before.items()}
+        carried = {index: state.carry(name) for index, name in loop.before.items()}
         for name in loop.before.values():
             self._unread[name] += 1  # it stays until the loop is done
-        for place, name in enumerate(first):
-            own = sum(user in first for user in graph.users[name])
-            self._unread[name] = own + (place in carried or self._is_read_after(last[place], last))
+        for index, name in enumerate(first):
+            readers = sum(user in first for user in graph.users[name])
+            self._unread[name] = readers + (index in carried or self._is_read_after(last[index], last))
         if state.emitter.written:
             state.emitter.close()
         return carried
@@ -135,17 +135,13 @@ class Pass:
         state, graph = self.state, self.state.graph
         first, last = loop.iterations[0], loop.iterations[-1]
         state.enter(graph[first[-1]])
-        state.hand_on([(state.values[first[place]].view, to) for place, to in carried.items()])
+        state.hand_on([(state.values[first[index]].view, to) for index, to in carried.items()])
         nodes = tuple(dict(zip(first, names)) for names in loop.iterations)
         state.emitter.close(loop.times, nodes)
         state.done([])
         for names in loop.iterations[1:]:
             for name in names:
-                for given in dict.fromkeys(graph[name].inputs):
-                    if given in self._unread and given not in loop.classes:
-                        self._unread[given] -= 1
-                        if not self._unread[given] and given not in graph.outputs:
-                            state.done([given])
+                state.done(self._read_last(each for each in graph[name].inputs if each not in loop.classes))
         state.done(list(loop.before.values()))
         for name, final in zip(first, last):
             if self._is_read_after(final, last):
@@ -197,15 +193,19 @@ class Pass:
         if next(self._steps[operator.name], self) is not self:
             return True
         del self.pending[operator.name]
-        unread = []
-        for name in dict.fromkeys(operator.inputs):
-            if name in self._unread:
-                self._unread[name] -= 1
-                unread.append(name)
-        unread.append(operator.name)
-        outputs = self.state.graph.outputs
-        self.state.done([name for name in unread if not self._unread[name] and name not in outputs])
+        last = self._read_last(operator.inputs)
+        self.state.done([*last, *([operator.name] if self._is_unread(operator.name) else [])])
         return False
+
+    def _read_last(self, names: Iterable[str]) -> list[str]:
+        """Count that an operator has read these operands: those of them that no other will read."""
+        operands = [name for name in dict.fromkeys(names) if name in self._unread]
+        for name in operands:
+            self._unread[name] -= 1
+        return [name for name in operands if self._is_unread(name)]
+
+    def _is_unread(self, name: str) -> bool:
+        return not self._unread[name] and name not in self.state.graph.outputs
 
     def _partner(self, operator: Operator, arrays: _Arrays) -> list[Operator]:
         """A convolution of vectors that can run beside a layer, or the other way round; what it needs is done."""

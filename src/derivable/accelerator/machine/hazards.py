@@ -217,12 +217,8 @@ def check(machine: Machine, program: Program, off_chip: int) -> None:
             f"the program has {len(program)} instructions, and {machine.program} fit",
             hint="give the Machine a larger program=",
         )
-    ends = [
-        number
-        for number, of in enumerate(program)
-        if isinstance(of, End) and (of.operation != "repeat" or number == len(program) - 1)
-    ]
-    if ends != [len(program) - 1] or program.instructions[-1].operation != "end":
+    ends = [number for number, of in enumerate(program) if isinstance(of, End) and of.operation == "end"]
+    if ends != [len(program) - 1]:
         raise LayoutError(f"a program has one end, after all else; here are {len(ends)} of {len(program)} instructions")
     sizes = _sizes(machine, off_chip)
     for numbers, end in program.sections:
@@ -243,7 +239,7 @@ def _check_section(program: Program, numbers: range, sizes: dict[str, tuple[int,
     places: list[tuple[int, int]] = []  # of each instruction: its unit, and the how manieth of it that it is, from 1 on
     # For each unit, for each of its instructions, from 1 on: how many of each unit are done when it is.
     clocks: list[list[tuple[int, ...]]] = [[(0,) * NUM_UNITS] for _ in range(NUM_UNITS)]
-    for place, number in enumerate(numbers):
+    for index, number in enumerate(numbers):
         instruction = program.instructions[number]
         try:
             found = _check_alone(machine, instruction, sizes)
@@ -256,7 +252,7 @@ def _check_section(program: Program, numbers: range, sizes: dict[str, tuple[int,
                     )
                 clock = [max(pair) for pair in zip(clock, clocks[other][need])]
             for region in found:
-                for other in memories[region.memory, region.bank].touch(place, region):
+                for other in memories[region.memory, region.bank].touch(index, region):
                     if places[other][1] > clock[places[other][0]]:
                         name = UNITS[places[other][0]]
                         raise LayoutError(

@@ -442,12 +442,12 @@ class Program:
     @cached_property
     def sections(self) -> tuple[tuple[range, End], ...]:
         """The instructions of each section, without the `End` behind it, and that."""
-        found, start = [], 0
+        sections, start = [], 0
         for number, instruction in enumerate(self.instructions):
             if isinstance(instruction, End):
-                found.append((range(start, number), instruction))
+                sections.append((range(start, number), instruction))
                 start = number + 1
-        return tuple(found)
+        return tuple(sections)
 
     @cached_property
     def executed(self) -> tuple[Instruction, ...]:

@@ -198,7 +198,7 @@ def timing(machine: Machine, program: Program, latencies: Latencies | None = Non
     Raises LayoutError where instructions wait for one another for ever.
     """
     latencies = latencies or Latencies()
-    found, start = [], 0
+    spans, start = [], 0  # the cycles of each time that a section is done: [begin or end, instruction]
     for numbers, of_section in program.sections:
         listed = [program.instructions[number] for number in numbers]
         begin, end, last = times(
@@ -211,12 +211,12 @@ def timing(machine: Machine, program: Program, latencies: Latencies | None = Non
         if len(stuck):
             raise LayoutError(f"instruction {numbers[stuck[0]]}, {listed[stuck[0]]}: it waits for ever")
         if of_section.operation == "end":
-            found += [np.stack((begin, end)) + start, np.full((2, 1), last + start, np.int64)]
+            spans += [np.stack((begin, end)) + start, np.full((2, 1), last + start, np.int64)]
             continue
         for _ in range(of_section.count):
-            found.append(np.stack((begin, end)) + start)
+            spans.append(np.stack((begin, end)) + start)
             start += last + TO_SECTION
-    begin, end = np.concatenate(found, 1)
+    begin, end = np.concatenate(spans, 1)
     return begin, end
 
 

@@ -240,24 +240,24 @@ def assign(quantised: Quantised) -> Formats:
 
 def _wanted(graph: OperatorGraph, operands: Mapping[Place, Format]) -> dict[str, set[Format]]:
     """In which formats each value is read, through what preserves formats; of loops, in any iteration."""
-    shared: dict[str, set[Format]] = {}
+    shared: dict[str, set[Format]] = {}  # of what has the format of a root, in all iterations together
     while True:
-        found: dict[str, set[Format]] = {}
+        wanted: dict[str, set[Format]] = {}
         for operator in reversed(graph.operators):
-            own = {WIDE} if operator.name in graph.outputs else set()
+            formats = {WIDE} if operator.name in graph.outputs else set()
             for reader in (graph[name] for name in dict.fromkeys(graph.users[operator.name])):
                 if reader.kind in (*PRESERVES, "concatenate"):
-                    own |= found[reader.name]
+                    formats |= wanted[reader.name]
                     continue
                 for number, name in enumerate(reader.inputs):
                     if name == operator.name:
-                        own.add(operands.get((reader.name, number), WIDE))
-            found[operator.name] = own | shared.get(graph.alike.get(operator.name, ""), set())
+                        formats.add(operands.get((reader.name, number), WIDE))
+            wanted[operator.name] = formats | shared.get(graph.alike.get(operator.name, ""), set())
         merged: dict[str, set[Format]] = {}
         for name, root in graph.alike.items():
-            merged[root] = merged.get(root, set()) | found[name]
+            merged[root] = merged.get(root, set()) | wanted[name]
         if merged == shared:
-            return found
+            return wanted
         shared = merged
 
 

@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -151,10 +151,8 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
                 low, high = ranges.get(operator.name, (np.inf, -np.inf))
                 ranges[operator.name] = min(low, float(value.min())), max(high, float(value.max()))
     # An instruction of a loop has the same numbers in all iterations.
-    ranges, peaks = (
-        _shared(graph, ranges),
-        {name: high for name, (_, high) in _shared(graph, _with_zero(peaks)).items()},
-    )
+    ranges = _joined(graph, ranges, lambda one, other: (min(one[0], other[0]), max(one[1], other[1])))
+    peaks = _joined(graph, peaks, max)
     limits = known.ranges(graph)
     best: dict[_Group, tuple[np.ndarray, int]] = {}
     for group, listed in seen.items():
@@ -184,17 +182,16 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
     return replace(quantised, biases=_mean_losses(quantised, samples))
 
 
-def _shared(graph: OperatorGraph, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Ranges that hold what operators of loops give in all iterations."""
-    wider: dict[str, tuple[float, float]] = {}
-    for name, (low, high) in ranges.items():
-        least, most = wider.get(root := graph.alike.get(name, name), (low, high))
-        wider[root] = min(least, low), max(most, high)
-    return {name: wider[graph.alike.get(name, name)] for name in ranges}
+_T = TypeVar("_T")
 
 
-def _with_zero(peaks: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    return {name: (0.0, peak) for name, peak in peaks.items()}
+def _joined(graph: OperatorGraph, values: Mapping[str, _T], join: Callable[[_T, _T], _T]) -> dict[str, _T]:
+    """The values of operators, of operators of loops those of all iterations joined."""
+    joined: dict[str, _T] = {}
+    for name, value in values.items():
+        root = graph.alike.get(name, name)
+        joined[root] = join(joined[root], value) if root in joined else value
+    return {name: joined[graph.alike.get(name, name)] for name in values}
 
 
 def _products(x: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
