@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import derivable as dv
+from derivable.accelerator.designs.samples import read_named
 from derivable.accelerator.hardware.resources import read_device
-from derivable.cli.accelerate import _samples
 from robust.damage import changes, cuts, outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore::derivable.core.diagnostics.DerivableWarning")
@@ -180,4 +180,4 @@ def test_samples_that_are_cut_or_changed(tmp_path, seed):
     np.savez(tmp_path / "s.npz", x=np.arange(6.0), y=np.ones((2, 2), np.int8))
     content = (tmp_path / "s.npz").read_bytes()
     for each in cuts(content) if seed == 0 else changes(content, 2000, seed):
-        outcome(lambda path: _samples(str(path)), tmp_path / "s.npz", each)
+        outcome(lambda path: read_named(str(path)), tmp_path / "s.npz", each)
