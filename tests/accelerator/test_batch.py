@@ -68,15 +68,15 @@ def test_each_pass_has_the_bits_and_the_cycles_of_one_by_itself_in_any_order(low
     assert len({run.outputs[0].tobytes() for run in expected}) == 4
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 2, 0, 2]):
         # Registers and memories begin with random bits, others for each order; what is left is never cleared.
-        given = np.concatenate([inputs[2 * k : 2 * k + 2] for k in order])
-        found = batch.run(lowered, [given], backend, off_chip, initial=1 + sum(order) + 7 * order[0])
-        for number, output in enumerate(found.outputs):
+        together = np.concatenate([inputs[2 * k : 2 * k + 2] for k in order])
+        result = batch.run(lowered, [together], backend, off_chip, initial=1 + sum(order) + 7 * order[0])
+        for number, output in enumerate(result.outputs):
             assert np.array_equal(output, np.concatenate([expected[k].outputs[number] for k in order]))
         if off_chip.seed:
-            assert all(found.cycles > expected[0].cycles)
+            assert all(result.cycles > expected[0].cycles)
         else:
-            assert found.cycles.tolist() == [expected[k].cycles for k in order]
-        assert (found.passes, found.total) == (4, sum(found.cycles.tolist()))
+            assert result.cycles.tolist() == [expected[k].cycles for k in order]
+        assert (result.passes, result.total) == (4, sum(result.cycles.tolist()))
 
 
 @needs_verilator
@@ -128,10 +128,10 @@ def test_the_command_runs_the_samples_of_a_file(model, tmp_path, capsys, backend
     simulate = [] if backend == "python" else ["--simulate", backend]
     arguments = ["accelerate", model, "-o", str(tmp_path / "out"), "--pes", "16", *simulate, "--json"]
     assert main([*arguments, "--run", str(tmp_path / "x.npy"), "--outputs", str(tmp_path / "y.csv")]) == 0
-    found = json.loads(capsys.readouterr().out)["run"]
-    assert (len(found["cycles"]), found["backend"]) == (3, backend)
-    assert len(set(found["cycles"])) == 1
-    assert found["total_cycles"] == sum(found["cycles"])
+    result = json.loads(capsys.readouterr().out)["run"]
+    assert (len(result["cycles"]), result["backend"]) == (3, backend)
+    assert len(set(result["cycles"])) == 1
+    assert result["total_cycles"] == sum(result["cycles"])
     assert np.array_equal(np.loadtxt(tmp_path / "y.csv", delimiter=","), expected_of(x))
 
 

@@ -160,9 +160,9 @@ def test_a_loop_has_the_bits_of_all_its_iterations_and_the_length_of_one(name, p
         run = simulation.simulate(made, arrays, "python")
         expected = integers.evaluate(made.graph, made.formats, dict(zip(made.graph.inputs, arrays)))
         emulation = Emulation(made.graph, made.formats, arrays).outputs()
-        for output, found, other in zip(made.graph.outputs, made.integers(run.memory), emulation):
-            np.testing.assert_array_equal(found, expected[output])
-            np.testing.assert_array_equal(found, other)
+        for output, result, other in zip(made.graph.outputs, made.integers(run.memory), emulation):
+            np.testing.assert_array_equal(result, expected[output])
+            np.testing.assert_array_equal(result, other)
         # Whatever the memories begin with.
         state = machine.State(made.machine, made.pack(arrays))
         rng = np.random.default_rng(0)
@@ -211,9 +211,9 @@ def test_simulators_have_the_bits_and_the_cycles(backend):
     # A pass that begins with what the loop of another one has left.
     other = [2 * array for array in arrays]
     both = [np.concatenate(each) for each in zip(other, arrays)]
-    found = batch.run(made, both, backend)
-    assert found.cycles.tolist() == [run.cycles] * 2
-    assert np.array_equal(found.outputs[1][2:], run.outputs[1])
+    result = batch.run(made, both, backend)
+    assert result.cycles.tolist() == [run.cycles] * 2
+    assert np.array_equal(result.outputs[1][2:], run.outputs[1])
 
 
 @pytest.mark.slow
@@ -235,10 +235,10 @@ def test_passes_with_loops_come_one_after_another():
     one, arrays = lowered("blocks", 8)
     two, _ = lowered("blocks", 8, passes=2)
     both = [np.concatenate((array, array[::-1])) for array in arrays]
-    found = simulation.simulate(two, both, "python")
+    result = simulation.simulate(two, both, "python")
     for number, part in enumerate((arrays, [array[::-1] for array in arrays])):
         single = simulation.simulate(one, part, "python")
-        for output, wanted in zip(found.outputs, single.outputs):
+        for output, wanted in zip(result.outputs, single.outputs):
             assert np.array_equal(output[2 * number : 2 * number + 2], wanted)
 
 
@@ -279,12 +279,12 @@ def test_random_sections_have_the_bits_and_the_cycles(backend):
     for seed in range(1 if backend == "icarus" else 12):
         program, far = sections(100 * seed, 2 if backend == "icarus" else 3)
         golden = machine.run(TINY, program, far)
-        found = device.run(program, far, initial=0)
-        assert found.cycles == golden.cycles
-        assert np.array_equal(found.begin, golden.begin[:-1])
-        assert np.array_equal(found.end, golden.end[:-1])
+        result = device.run(program, far, initial=0)
+        assert result.cycles == golden.cycles
+        assert np.array_equal(result.begin, golden.begin[:-1])
+        assert np.array_equal(result.end, golden.end[:-1])
         if backend == "verilator":  # with memories of zeros, as those of the golden machine
-            assert np.array_equal(found.memory, golden.memory)
+            assert np.array_equal(result.memory, golden.memory)
 
 
 def test_what_is_no_loop():
@@ -344,8 +344,8 @@ end"""
 
 def test_a_section_is_repeated_as_often_as_it_says():
     memory = np.arange(1024, dtype=np.int64).astype(np.uint8) // 4
-    found = machine.run(TINY, parse(LOOPING), memory)
-    assert np.array_equal(found.memory[512:528], memory[:16] + 12)
+    result = machine.run(TINY, parse(LOOPING), memory)
+    assert np.array_equal(result.memory[512:528], memory[:16] + 12)
     assert len(parse(LOOPING).executed) == 1 + 4 * 2 + 1
 
 

@@ -136,8 +136,8 @@ def simulate(made: Design, inputs: Any, backend: Backend = "verilator", off_chip
 
 def run_batch(made: Design, inputs: Any, backend: Backend = "verilator", off_chip: OffChip | None = None) -> Batch:
     """Run a design on many samples, a pass at a time; see `Design.run`."""
-    given, _ = arrays(made, inputs)
-    return batch.run(made.lowered, given, backend, off_chip)
+    by_name, _ = arrays(made, inputs)
+    return batch.run(made.lowered, by_name, backend, off_chip)
 
 
 def write_kit(made: Design, directory: str | Path, inputs: Any) -> Path:

@@ -468,8 +468,8 @@ def _times(program: Program, events: np.ndarray) -> tuple[np.ndarray, np.ndarray
     events  [event, (cycle, unit, is done)]; those of a unit are in the order of its instructions
     """
     units = np.array([UNITS.index(instruction.unit) for instruction in program.executed])
-    found = np.zeros((2, len(units)), np.int64)
+    cycles = np.zeros((2, len(units)), np.int64)
     for unit in range(NUM_UNITS):
         for is_done in range(2):
-            found[is_done, units == unit] = events[(events[:, 1] == unit) & (events[:, 2] == is_done), 0]
-    return found[0, units < NUM_UNITS], found[1, units < NUM_UNITS]
+            cycles[is_done, units == unit] = events[(events[:, 1] == unit) & (events[:, 2] == is_done), 0]
+    return cycles[0, units < NUM_UNITS], cycles[1, units < NUM_UNITS]
