@@ -51,9 +51,7 @@ class Plan:
         self._transitive: dict[bool, frozenset[str]] = {}
         self._batched: dict[tuple[frozenset[str], tuple[str, ...], bool], Batched] = {}
         self._observing: dict[tuple[str, ...], Plan] = {}
-        # From the second run on.
         self._written: WrittenFacts | None = None
-        self._was_loaded = False
 
     def load(self, store: FactStore, facts: Mapping[str, Any], watch: Watch) -> None:
         """Put the facts of the program, and those that Python gives, into a store."""
@@ -61,13 +59,12 @@ class Plan:
         from derivable.datalog.facts.program_facts import WrittenFacts, load_program_facts
 
         store.look, watch.is_loading = watch.read, True
-        if self._written is None and self._was_loaded and WrittenFacts.suits(self.rules):
-            self._written = WrittenFacts(self.rules, watch.read)
-        if store.random.carrier is None and self._written is not None:
+        if store.random.carrier is None and WrittenFacts.suits(self.rules):
+            if self._written is None:
+                self._written = WrittenFacts(self.rules, watch.read)
             self._written.begin(store)
         else:
             load_program_facts(self.rules, store)
-            self._was_loaded = True
         load_python_facts(self.rules, facts, store)
         store.look, watch.is_loading = None, False
 
@@ -140,7 +137,7 @@ class Plan:
         """The plan of other rules, and of these without the coins of rules, themselves if they have none."""
         made = copy.copy(self)
         made.rules, made.plain_rules = rules, plain_rules
-        made._written, made._was_loaded = None, False
+        made._written = None
         made._demands, made._rams, made._transitive, made._batched, made._observing = {}, {}, {}, {}, {}
         return made
 

@@ -23,22 +23,24 @@ class Constants(Core):
     def add_facts(
         self,
         name: str,
-        rows: list,
-        tags: list,
+        columns: Sequence[Sequence],
+        count: int,
+        tags: Sequence,
         exclusive: bool,
         span: Span,
         places: Mapping[int, Span] | None = None,
         parameters: Mapping[int, int] | None = None,
     ) -> None:
-        """Facts of a relation; `places` says where those tags are written that are no probabilities, `parameters` which
-        of them are tunable."""
-        tagged = any(tag is not None for tag in tags)
+        """Facts of a relation, [column][row]; `places` says where those tags are written that are no probabilities,
+        `parameters` which of them are tunable."""
+        is_tagged = any(tag is not None for tag in tags)
         if exclusive and None in tags:
             missing = tags.index(None) + 1
             hint = "give every fact a probability, or none: then each of them is as likely"
             self.error(DomainError, f"exclusive fact {missing} of `{name}` has no probability", span, hint)
-        values = tuple(tags) if tagged else None
-        self.facts.append(r.Facts(name, tuple(rows), values, exclusive, places or {}, span, parameters or {}))
+        values = tuple(tags) if is_tagged else None
+        made = r.Facts(name, tuple(columns), count, values, exclusive, places or {}, span, parameters or {})
+        self.facts.append(made)
 
     def parameter(self, tag: Any, text: str) -> int | None:
         """The number of a tunable probability, None for another tag; `text` is what it is the probability of."""

@@ -94,14 +94,17 @@ class Desugaring(Constants):
                 constructor.relation, types, is_hidden=True, span=constructor.span, is_certain=True
             )
         mentioned = [value for value, _ in self.typed.constants.values() if isinstance(value, Entity)]
-        mentioned += [v for facts in self.facts for row in facts.rows for v in row if isinstance(v, Entity)]
+        # A column has values of one type.
+        with_terms = [facts for facts in self.facts if any(isinstance(c[0], Entity) for c in facts.columns)]
+        mentioned += [v for facts in with_terms for row in facts.rows for v in row if isinstance(v, Entity)]
         mentioned += self.asked
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for term in subterms(mentioned):
             rows.setdefault(term.functor, []).append((term, *term.fields))
         for name, constructor in self.typed.constructors.items():
             if name in rows:
-                self.facts.append(r.Facts(constructor.relation, tuple(rows[name]), span=constructor.span))
+                columns = tuple(zip(*rows[name]))
+                self.facts.append(r.Facts(constructor.relation, columns, len(rows[name]), span=constructor.span))
 
     def item(self, item: s.Item) -> None:
         match item:
@@ -246,7 +249,8 @@ class Desugaring(Constants):
             rows.append(tuple(values))
             tags.append(tag)
         if rows:
-            self.add_facts(item.relation, rows, tags, item.exclusive, item.span, places, parameters)
+            columns = tuple(zip(*rows))
+            self.add_facts(item.relation, columns, len(rows), tags, item.exclusive, item.span, places, parameters)
 
     def fact_table(self, item: s.FactTable) -> None:
         tags, places = item.tags, {}
@@ -257,9 +261,8 @@ class Desugaring(Constants):
                 nodes += [written.tag] if isinstance(written, s.Rule) else []
             places = {i: node.span for i, (tag, node) in enumerate(zip(tags, nodes)) if not 0.0 <= tag <= 1.0}
         types = self.typed.relations[item.relation].types
-        columns = [map(float, c) if t.family == "float" else c for c, t in zip(item.columns, types)]
-        rows = list(zip(*columns))
-        self.add_facts(item.relation, rows, list(tags or [None] * len(rows)), item.exclusive, item.span, places)
+        columns = [tuple(map(float, c)) if t.family == "float" else c for c, t in zip(item.columns, types)]
+        self.add_facts(item.relation, columns, len(columns[0]), tags or (), item.exclusive, item.span, places)
 
     def rule(self, item: s.Rule) -> None:
         environment = dict(self.typed.variables(item))
@@ -276,7 +279,8 @@ class Desugaring(Constants):
                 row = tuple(self.constant(a, t) for a, t in zip(head.arguments, types))
                 parameter = self.parameter_of_fact(item.tag, atom_text(head.relation, row))
                 parameters = {} if parameter is None else {0: parameter}
-                self.add_facts(head.relation, [row], [tag], False, item.span, self.place_of(item.tag), parameters)
+                columns, places = [(value,) for value in row], self.place_of(item.tag)
+                self.add_facts(head.relation, columns, 1, [tag], False, item.span, places, parameters)
             return
         self.clauses(list(item.heads), item.body, environment, item, item.tag)
 

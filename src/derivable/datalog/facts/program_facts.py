@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Facts, Rules
 from derivable.datalog.tags.random_facts import Origin, Tied
+from derivable.datalog.values.symbols import CodedTexts, SymbolTable
 from derivable.datalog.values.terms import show_value
-from derivable.datalog.values.values import words_of
+from derivable.datalog.values.values import ValueType, words_of
 
 
 def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
@@ -38,11 +39,18 @@ def load_program_facts(ram: Ram | Rules, store: FactStore) -> None:
     # Programs have many small sets of facts of one relation, a choice for each row of a table.
     for name, sets in groupby(ram.facts, key=lambda facts: facts.relation):
         some = list(sets)
-        rows = [row for facts in some for row in facts.rows]
         types = ram.relations[name].types
-        values = zip(*rows) if rows else [()] * len(types)
-        columns = [words_of(list(column), t, store.symbols) for column, t in zip(values, types)]
-        store.add(name, columns, _variables(ram, some, store), len(rows))
+        columns = [_words([facts.columns[c] for facts in some], t, store.symbols) for c, t in enumerate(types)]
+        store.add(name, columns, _variables(ram, some, store), sum(facts.count for facts in some))
+
+
+def _words(parts: Sequence[Sequence[Any]], t: ValueType, symbols: SymbolTable) -> np.ndarray:
+    """The words of a column of facts that comes in parts."""
+    coded = [part for part in parts if isinstance(part, CodedTexts)]
+    is_coded = t.family == "text" and len(coded) == len(parts)
+    if is_coded and all(part.distinct is coded[0].distinct for part in coded):
+        return symbols.intern_coded(coded)
+    return words_of(list(chain.from_iterable(parts)), t, symbols)
 
 
 def _variables(ram: Ram | Rules, sets: Sequence[Facts], store: FactStore) -> np.ndarray | None:
@@ -51,8 +59,8 @@ def _variables(ram: Ram | Rules, sets: Sequence[Facts], store: FactStore) -> np.
         return None
     random = store.random
     if random.carrier is None and all(facts.exclusive and _has_numbers_alone(facts) for facts in sets):
-        tags = np.array([tag for facts in sets for tag in facts.tags or ()], np.float64)
-        starts = offsets_of([len(facts.rows) for facts in sets])
+        starts = offsets_of([facts.count for facts in sets])
+        tags = np.fromiter(chain.from_iterable(facts.tags or () for facts in sets), np.float64, int(starts[-1]))
 
         def origin(row: int) -> tuple[str, dict[str, Any]]:
             number = int(np.searchsorted(starts, row, "right")) - 1
@@ -65,7 +73,7 @@ def _variables(ram: Ram | Rules, sets: Sequence[Facts], store: FactStore) -> np.
         return variables
     parts = list[np.ndarray]()
     for facts in sets:
-        variables = np.full(len(facts.rows), -1, dtype=np.int64)
+        variables = np.full(facts.count, -1, dtype=np.int64)
         add = random.add_choice if facts.exclusive else random.add
         for kind in ("tag", "chance"):
             # A truth value is a probability wherever numbers are none.
@@ -85,7 +93,7 @@ def _has_numbers_alone(facts: Facts) -> bool:
 
 
 class WrittenFacts:
-    """The facts of a program as a store that others begin with: many small sets take long to read each time.
+    """The facts of a program as a store that others begin with: they are read once.
 
     Only of programs with facts, and without files and terms, so that these do not depend on the run.
     """
@@ -115,16 +123,10 @@ def _written(ram: Ram | Rules, facts: Facts, rows: Sequence[int] | None = None) 
     def origin(number: int) -> tuple[str, dict[str, Any]]:
         row = number if rows is None else rows[number]
         fields = {"source": ram.source, "text": ram.text, "span": facts.places.get(row, facts.span)}
-        shown = f"`{facts.relation}({', '.join(map(show_value, facts.rows[row]))})`"
+        shown = f"`{facts.relation}({', '.join(map(show_value, facts.row(row)))})`"
         return "a rule" if facts.relation.startswith("#") else shown, fields
 
     return origin
-
-
-def _is_rounded(tags: Sequence[float]) -> bool:
-    """Whether tags add up to more than one by no more than the rounding of the numbers that are written."""
-    digits = max(len(repr(float(tag)).partition(".")[2]) for tag in tags)
-    return sum(tags) - 1 <= max(5e-3, min(0.02, len(tags) * 0.5 * 10.0**-digits)) + 1e-9
 
 
 def check_choices(ram: Ram | Rules) -> None:
@@ -133,14 +135,10 @@ def check_choices(ram: Ram | Rules) -> None:
     What rounding adds to one is taken away by `RandomFacts`.
     """
     for facts in ram.facts:
-        if not facts.exclusive:
-            continue
-        tags = [float(tag) for tag in facts.tags or () if tag is not None]
-        total = sum(tags)
-        if total > 1 and all(0.0 <= tag <= 1.0 for tag in tags) and not _is_rounded(tags):
+        if facts.is_excessive:
+            total = sum(float(tag) for tag in facts.tags or () if tag is not None)
             raise DomainError(
-                f"the probabilities of the {len(facts.rows)} exclusive facts of `{facts.relation}`"
-                f" add up to {total:.10g}",
+                f"the probabilities of the {facts.count} exclusive facts of `{facts.relation}` add up to {total:.10g}",
                 hint="exclusive facts are one choice: their probabilities add up to at most 1",
                 source=ram.source,
                 text=ram.text,

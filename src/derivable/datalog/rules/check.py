@@ -16,11 +16,11 @@ def check_rules(rules: r.Rules) -> None:
     """Raise LayoutError at the first rule that refers to an unknown relation, has a wrong arity or column type."""
     for facts in rules.facts:
         types = _types(rules, facts.relation, str(facts.relation))
-        for row in facts.rows:
-            if len(row) != len(types):
-                raise LayoutError(f"a fact of {facts.relation} has {len(row)} values for {len(types)} columns")
-        if facts.tags is not None and len(facts.tags) != len(facts.rows):
-            raise LayoutError(f"{facts.relation}: {len(facts.tags)} tags for {len(facts.rows)} facts")
+        if len(facts.columns) != len(types) or any(len(column) != facts.count for column in facts.columns):
+            sizes = [*map(len, facts.columns)]
+            raise LayoutError(f"{facts.count} facts of {facts.relation} have {sizes} values for {len(types)} columns")
+        if facts.tags is not None and len(facts.tags) != facts.count:
+            raise LayoutError(f"{facts.relation}: {len(facts.tags)} tags for {facts.count} facts")
     for rule in rules.rules:
         shown = rule_text(rule)
         types = _types(rules, rule.relation, shown)

@@ -40,7 +40,7 @@ def with_terms(program: r.Rules) -> r.Rules:
     heads: dict[tuple[str, int, str], r.Clause] = {}
     nested: dict[tuple[str, int, str], r.Clause] = {}
     constructor_relations = {c.relation for c in program.constructors.values()}
-    there = {row[0] for facts in program.facts if facts.relation in constructor_relations for row in facts.rows}
+    there = {term for facts in program.facts if facts.relation in constructor_relations for term in facts.columns[0]}
     for rule in program.rules:
         if not isinstance(rule, r.Clause):
             continue

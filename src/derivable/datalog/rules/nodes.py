@@ -7,8 +7,9 @@ aggregates and quantifiers have become auxiliary relations, whose names begin wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from derivable.core.diagnostics import Span, Written
@@ -121,17 +122,37 @@ Rule = Clause | AggregateRule
 class Facts:
     """`digit = {0.9::(0, 3); 0.1::(0, 5)}`: tags None if certain; exclusive facts exclude each other.
 
+    columns     [column][row]
+    count       how many there are
     places      row -> where its tag is written, of tags that are no probabilities
     parameters  row -> the number of its tunable probability
     """
 
     relation: str
-    rows: tuple[tuple[Any, ...], ...]
+    columns: tuple[Sequence[Any], ...]
+    count: int
     tags: tuple[float | bool | None, ...] | None = None
     exclusive: bool = False
     places: Mapping[int, Span] = field(default_factory=dict, compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     parameters: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        return tuple(zip(*self.columns)) if self.columns else ((),) * self.count
+
+    def row(self, number: int) -> tuple[Any, ...]:
+        return tuple(column[number] for column in self.columns)
+
+    @cached_property
+    def is_excessive(self) -> bool:
+        """Whether they exclude each other and their probabilities add up to more than one and its rounding."""
+        tags: Any = self.tags or ()
+        if not self.exclusive or (total := sum(tags)) <= 1 or not all(0.0 <= tag <= 1.0 for tag in tags):
+            return False
+        # The rounding of the numbers that are written.
+        digits = max(len(repr(float(tag)).partition(".")[2]) for tag in tags)
+        return total - 1 > max(5e-3, min(0.02, len(tags) * 0.5 * 10.0**-digits)) + 1e-9
 
 
 @dataclass(frozen=True)

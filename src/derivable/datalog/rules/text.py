@@ -88,13 +88,13 @@ def rule_text(rule: r.Rule) -> str:
 
 
 def facts_text(facts: r.Facts) -> str:
-    tags = facts.tags or (None,) * len(facts.rows)
+    tags = facts.tags or (None,) * facts.count
     shown = [
         (f"{tag!r}::" if tag is not None else "") + "(" + ", ".join(map(show_value, row)) + ")"
         for tag, row in zip(tags, facts.rows)
     ]
     if len(shown) > 8:
-        shown = [*shown[:8], f"... {len(facts.rows)} in all"]
+        shown = [*shown[:8], f"... {facts.count} in all"]
     return f"{facts.relation} = {{{('; ' if facts.exclusive else ', ').join(shown)}}}"
 
 

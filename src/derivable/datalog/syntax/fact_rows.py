@@ -9,10 +9,14 @@ wrong.
 from __future__ import annotations
 
 import re
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from derivable.datalog.syntax.escapes import unescape
+from derivable.datalog.values.symbols import CodedTexts
 
 _SKIP = r"(?:[ \t\r\n\f]|//[^\n]*+|/\*.*?\*/)*+"
 _SPACE = r"[ \t\r\n\f]*+"
@@ -31,10 +35,33 @@ _FIRST = (
 )
 _ARGUMENTS = rf"{_SPACE}({_ROW}){_SPACE}(?:,{_SPACE})?+\)"
 _END = rf"{_SKIP}\}}"
+# Quotes -> the kind of a constant.
+KINDS = {'"': "text", "'": "char", "s": "symbol"}
 
 
+@cache
 def _compiled(pattern: str) -> re.Pattern:
     return re.compile(pattern, re.DOTALL)
+
+
+class Quoted(dict[str, int]):
+    """The codes of constants in quotes of one kind, by how they are written.
+
+    Raises ValueError for what is not in such quotes.
+    """
+
+    def __init__(self, quote: str):
+        self.quote, self.skip, self.distinct = quote, 2 if quote == "s" else 1, list[str]()
+
+    def __missing__(self, text: str) -> int:
+        if text[0] != self.quote:
+            raise ValueError(text)
+        code = self[text] = len(self.distinct)
+        self.distinct.append(unescape(text[self.skip : -1]))
+        return code
+
+    def column(self, texts: list[str]) -> CodedTexts:
+        return CodedTexts(array("I", map(self.__getitem__, texts)), self.distinct)
 
 
 @dataclass(frozen=True)
@@ -52,23 +79,24 @@ class Rows:
 
     relation: str
     kinds: tuple[str, ...]
-    columns: tuple[tuple[Any, ...], ...]
+    columns: tuple[Sequence[Any], ...]
     tags: tuple[float, ...] | None
     exclusive: bool
     start: int
     end: int
 
 
-def _row_pattern(arity: int, has_tag: bool, has_parenthesis: bool, separator: str) -> str:
+@cache
+def _row_pattern(arity: int, has_tag: bool, has_parenthesis: bool, separator: str) -> re.Pattern:
     """Matches one row of a fact set and the separator or the brace behind it."""
     inner = f"{_SPACE},{_SPACE}".join([f"({_CONSTANT})"] * arity)
     if has_parenthesis:
         inner = rf"\({_SPACE}{inner}{_SPACE}(?:,{_SPACE})?+\)"
     tag = rf"({_NUMBER}){_SKIP}::{_SKIP}" if has_tag else ""
-    return rf"{_SKIP}{tag}{inner}{_SKIP}(?:{separator}|(?=\}}))"
+    return _compiled(rf"{_SKIP}{tag}{inner}{_SKIP}(?:{separator}|(?=\}}))")
 
 
-def fact_set(text: str, start: int, fewest: int, fewest_choices: int) -> Rows | None:
+def fact_set(text: str, start: int, fewest: int, fewest_choices: int, quoted: Mapping[str, Quoted]) -> Rows | None:
     """The fact set that begins with the brace at `start`, if all of it is constants, of one kind a column, in at least
     `fewest` rows, or `fewest_choices` that exclude each other."""
     first = _compiled(_FIRST).match(text, start)
@@ -79,20 +107,20 @@ def fact_set(text: str, start: int, fewest: int, fewest_choices: int) -> Rows | 
         # These are a rule with several heads.
         return None
     arity = len(_compiled(_CONSTANT).findall(first["row"])) if has_parenthesis else 1
-    match = _compiled(_row_pattern(arity, has_tag, has_parenthesis, separator)).match
-    position, count = start + 1, 0
     # Texts behind each other: a tuple for each row would keep the garbage collector busy.
-    flat: list[str] = []
+    flat, position = list[str](), start + 1
+    match = _row_pattern(arity, has_tag, has_parenthesis, separator).match
     while (row := match(text, position)) is not None:
         flat += row.groups()
-        position, count = row.end(), count + 1
+        position = row.end()
+    count = len(flat) // (arity + has_tag)
     end = _compiled(_END).match(text, position)
     if end is None or count < (fewest_choices if separator == ";" else fewest):
         return None
-    return _rows("", flat, arity, has_tag, separator == ";", (start, end.end()))
+    return _rows("", flat, arity, has_tag, separator == ";", (start, end.end()), quoted)
 
 
-def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
+def fact_run(text: str, start: int, fewest: int, quoted: Mapping[str, Quoted]) -> tuple[int, list[Rows]]:
     """(where they end, their rows by relation) of the single facts `rel edge(0, 1)` from `start` on, up to the first
     item that is none. There are no rows if there are fewer than `fewest`, or several kinds in a column."""
     texts: dict[tuple[str, int, bool], list[str]] = {}
@@ -113,41 +141,40 @@ def fact_run(text: str, start: int, fewest: int) -> tuple[int, list[Rows]]:
         count, ends, position = count + 1, row.end(), following.end()
     if count < fewest:
         return ends, []
-    tables = [_rows(name, flat, arity, tag, False, (start, ends)) for (name, arity, tag), flat in texts.items()]
+    tables = [_rows(name, flat, arity, tag, False, (start, ends), quoted) for (name, arity, tag), flat in texts.items()]
     complete = [table for table in tables if table is not None]
     return ends, complete if len(complete) == len(tables) else []
 
 
 def _rows(
-    relation: str, flat: list[str], arity: int, has_tag: bool, exclusive: bool, position: tuple[int, int]
+    relation: str,
+    flat: list[str],
+    arity: int,
+    has_tag: bool,
+    exclusive: bool,
+    position: tuple[int, int],
+    quoted: Mapping[str, Quoted],
 ) -> Rows | None:
     """The facts that these texts are, row by row, their tags first; None if a column has several kinds."""
     columns = [flat[column :: arity + has_tag] for column in range(arity + has_tag)]
     tags = tuple(map(float, columns.pop(0))) if has_tag else None
-    converted = [_column(column) for column in columns]
-    if not all(converted):
+    try:
+        kinds, values = zip(*[_column(column, quoted) for column in columns])
+    except ValueError:
         return None
-    kinds, values = zip(*converted)
     return Rows(relation, kinds, values, tags, exclusive, *position)
 
 
-def _column(texts: list[str]) -> tuple[str, tuple[Any, ...]] | None:
-    """(kind, values) of a column of constants, None if they are of several kinds."""
+def _column(texts: list[str], quoted: Mapping[str, Quoted]) -> tuple[str, Sequence[Any]]:
+    """(kind, values) of a column of constants. Raises ValueError if they are of several kinds."""
     quote = texts[0][0]
-    if quote in "\"'s":
-        if any(text[0] != quote for text in texts):
-            return None
-        skip = 2 if quote == "s" else 1
-        bodies = [text[skip:-1] for text in texts]
-        values = tuple(unescape(body) if "\\" in body else body for body in bodies)
-        return {'"': "text", "'": "char", "s": "symbol"}[quote], values
+    if quote in quoted:
+        return KINDS[quote], quoted[quote].column(texts)
     if quote in "tf":
-        return ("bool", tuple(text == "true" for text in texts)) if {*texts} <= {"true", "false"} else None
+        if not {*texts} <= {"true", "false"}:
+            raise ValueError(texts)
+        return "bool", tuple(text == "true" for text in texts)
     try:
         return "integer", tuple(map(int, texts))
     except ValueError:
-        pass
-    try:
         return "float", tuple(map(float, texts))
-    except ValueError:
-        return None

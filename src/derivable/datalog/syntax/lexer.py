@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from derivable.core.diagnostics import Origin, ParseError, Span
-from derivable.datalog.syntax.fact_rows import Rows, fact_run, fact_set
+from derivable.datalog.syntax.fact_rows import KINDS, Quoted, Rows, fact_run, fact_set
 
 _WORDS = (
     "and or not where if then else in case is new as import extern type const rel relation query true false "
@@ -99,7 +99,7 @@ def tokens(
     text = places.text
     read: list[Token] = []
     position, length, match = start, len(text) if stop is None else stop, _TOKEN.match
-    looked_at = start
+    looked_at, quoted = start, {quote: Quoted(quote) for quote in KINDS}
     has_runs = text.count("rel") >= fewest_rows
     has_sets = text.count(",") + text.count(";") >= fewest_rows - 1
     while position < length:
@@ -113,7 +113,7 @@ def tokens(
         if kind == "name" and body in KEYWORDS:
             kind = "keyword"
             if has_runs and body in ("rel", "relation") and start >= looked_at:
-                looked_at, rows = fact_run(text, start, fewest_rows)
+                looked_at, rows = fact_run(text, start, fewest_rows, quoted)
                 if rows:
                     position = looked_at
                     read.append(Token("rows", "rel", start, position, places, rows))
@@ -127,7 +127,7 @@ def tokens(
                 and read[-3].text in ("rel", "relation")
                 and read[-2].kind == "name"
             ):
-                row_set = fact_set(text, start, fewest_rows, fewest_choices)
+                row_set = fact_set(text, start, fewest_rows, fewest_choices, quoted)
                 if row_set is not None:
                     position = row_set.end
                     read.append(Token("rows", "{", start, position, places, [row_set]))

@@ -5,6 +5,7 @@ Formulas and expressions share one node family, as they share one grammar: `p(x)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -313,7 +314,7 @@ class FactTable(Attributed):
 
     relation: str
     kinds: tuple[str, ...]
-    columns: tuple[tuple[Any, ...], ...]
+    columns: tuple[Sequence[Any], ...]
     tags: tuple[float, ...] | None = None
     exclusive: bool = False
     places: Any = field(default=None, compare=False, repr=False, kw_only=True)

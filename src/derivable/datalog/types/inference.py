@@ -240,7 +240,7 @@ class _Inference(Formulas):
         for item, types in self.tables:
             for column, t in enumerate(types):
                 fixed, values = final(t), item.columns[column]
-                if not (_fits(min(values), fixed) and _fits(max(values), fixed)):
+                if fixed.is_number and not (_fits(min(values), fixed) and _fits(max(values), fixed)):
                     row = next(row for row, value in enumerate(values) if not _fits(value, fixed))
                     span = _arguments_as_written(item)[row][column].span
                     self.mismatch(f"{values[row]} does not fit {fixed}", span)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +36,32 @@ class TermStore(Protocol):
     def intern(self, value: Any, t: ValueType) -> int: ...
     def intern_all(self, values: Iterable[Any], t: ValueType) -> np.ndarray: ...
     def parsed(self, texts: Iterable[str], t: ValueType) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class CodedTexts(Sequence[str]):
+    """A column of texts that repeat: distinct[code] of each row."""
+
+    def __init__(self, codes: array[int], distinct: list[str]):
+        self.codes, self.distinct = codes, distinct
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.distinct.__getitem__, self.codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        chosen = self.codes[rows]
+        return CodedTexts(chosen, self.distinct) if isinstance(rows, slice) else self.distinct[chosen]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @dataclass
@@ -91,6 +118,17 @@ class SymbolTable:
                     self.ids[text] = number
                 note(number)
         return np.fromiter(numbers, np.int64, len(numbers))
+
+    def intern_coded(self, columns: Sequence[CodedTexts]) -> np.ndarray:
+        """Ids [text] int64 of columns with one list of distinct texts, one behind the other."""
+        distinct = columns[0].distinct
+        codes = np.frombuffer(b"".join(column.codes for column in columns), np.uint32)
+        is_there = np.zeros(len(distinct), bool)
+        is_there[codes] = True
+        used = np.flatnonzero(is_there)
+        ids = np.empty(len(distinct), np.int64)
+        ids[used] = self.intern_all([distinct[code] for code in used.tolist()])
+        return ids[codes]
 
     def intern_encoded(self, texts: Encoded) -> np.ndarray:
         """Ids [text] int64."""
