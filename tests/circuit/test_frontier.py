@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from circuit.test_graph_tables import negatives, worlds_of
+from derivable.circuit.compilation import compile_graph as compile_graph_module
 from derivable.circuit.compilation import frontier
 from derivable.circuit.compilation.compile_graph import compile_graph
 from derivable.circuit.compilation.graph_definitions import Choices
@@ -62,6 +63,35 @@ def test_random_cycles(seed):
     assert circuit.is_decomposable
     found = circuit.evaluate(weights, negatives(groups, weights))
     np.testing.assert_allclose(found, graph.truth(worlds) @ numbers, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(200, 280))
+def test_atoms_of_a_cycle_apart(seed, monkeypatch):
+    """Each with a frontier of its own, as where all together are too many nodes."""
+    monkeypatch.setattr(compile_graph_module, "MOST_TOGETHER", 0)
+    graph, groups, count = cyclic_graph(seed)
+    worlds, numbers, weights = worlds_of(groups, count, seed)
+    circuit = compile_graph(graph, count, groups)
+    if circuit is None:
+        return
+    assert circuit.is_decomposable
+    found = circuit.evaluate(weights, negatives(groups, weights))
+    np.testing.assert_allclose(found, graph.truth(worlds) @ numbers, atol=1e-12)
+
+
+def test_random_atoms_are_compiled_apart(monkeypatch):
+    monkeypatch.setattr(compile_graph_module, "MOST_TOGETHER", 0)
+    made = [compile_graph(*cyclic_graph(seed)[::2], cyclic_graph(seed)[1]) for seed in range(200, 280)]
+    assert sum(one is not None and "of their own" in one.explain("compilation") for one in made) > 30
+
+
+@pytest.mark.parametrize("last", range(6))
+def test_the_atom_that_is_wanted_leaves_last(last):
+    """On a ring with a chord, whatever atom is first."""
+    pairs = [*((a, (a + 1) % 6) for a in range(6)), (0, 3)]
+    order = frontier.sequence_of([frontier.Bundle((pair,)) for pair in pairs], range(6), {last}, lambda: None)
+    assert sorted(order) == list(range(6))
+    assert order[-1] == last
 
 
 @pytest.mark.parametrize("seed", range(150, 200))

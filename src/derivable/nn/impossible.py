@@ -188,7 +188,7 @@ def _is_elsewhere(given: Any) -> bool:
 
 def _rows(rules: Rules, given: Mapping[str, Any]) -> Iterator[tuple[Any, list[tuple]]]:
     for part in rules.facts:
-        yield part.relation, [tuple(row) for row in part.rows]
+        yield part.relation, list(part.rows)
     for name, facts in given.items():
         if isinstance(facts, InputMapping):
             yield name, list(facts.tuples)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +21,9 @@ from derivable.circuit.kernels.and_or import components
 from derivable.core.progress import NEVER, Deadline
 
 # Entries of all joined tables up to which frontiers are tried (those whose circuits are small enough had 1e11 at most),
-# and nodes of a circuit of them.
-HOPED_OF_FRONTIER, MOST_OF_FRONTIER = 1e12, 1 << 21
+# nodes of a circuit of them, those up to which atoms of one cycle are compiled together before they are tried apart,
+# and those of all that are compiled apart.
+HOPED_OF_FRONTIER, MOST_OF_FRONTIER, MOST_TOGETHER, MOST_APART = 1e12, 1 << 21, 1 << 18, 1 << 23
 
 
 def compile_graph(
@@ -46,16 +47,62 @@ def compile_graph(
     # Evidence depends on all roots together.
     cones = [np.arange(len(graph.roots))] if len(observed) else _cones(graph, deadline)
     if len(cones) == 1:
-        return _compiled(graph, num_variables, choices, observed, first_indicator, deadline)
+        return _of_one_cone(graph, num_variables, choices, observed, first_indicator, deadline)
+    what = f"elimination, {len(cones)} groups of roots with cycles of their own"
+    return _joined(
+        graph, cones, num_variables, what, lambda one, _: _of_one_cone(one, num_variables, choices, (), 0, deadline)
+    )
+
+
+def _of_one_cone(
+    graph: AndOrGraph,
+    num_variables: int,
+    choices: Choices,
+    observed: Sequence[int],
+    first_indicator: int,
+    deadline: Deadline,
+) -> Circuit | None:
+    """The circuit of roots that need the same cycles.
+
+    The truth of all atoms of a cycle together takes more than that of each alone where many of them are in the frontier
+    at a time, and less where few are.
+    """
+    arguments = num_variables, choices, observed, first_indicator, deadline
+    groups = [] if len(observed) else _by_atoms(graph)
+    if len(groups) > 1:
+        try:
+            return _compiled(graph, *arguments, MOST_TOGETHER)
+        except TooLarge:
+            pass
+        what = f"elimination, {len(groups)} groups of atoms of a cycle by states of frontiers of their own"
+        try:
+            return _joined(graph, groups, num_variables, what, lambda one, left: _compiled(one, *arguments, left))
+        except TooLarge:
+            pass
+    return _compiled(graph, *arguments, MOST_OF_FRONTIER)
+
+
+def _joined(
+    graph: AndOrGraph,
+    groups: Sequence[np.ndarray],
+    num_variables: int,
+    what: str,
+    compiled: Callable[[AndOrGraph, int], Circuit | None],
+) -> Circuit | None:
+    """The circuits of groups of roots in one, None if one of them is none.
+
+    compiled  makes that of a graph, of as many nodes at most
+    """
     builder, roots, rows = CircuitBuilder(), np.zeros(len(graph.roots), np.int64), list[tuple[str, str, str]]()
-    for cone in cones:
-        made = _compiled(graph.with_roots(graph.roots[cone]).trimmed(), num_variables, choices, (), 0, deadline)
+    for group in groups:
+        made = compiled(
+            graph.with_roots(graph.roots[group]).trimmed(), min(MOST_OF_FRONTIER, MOST_APART - builder.num_nodes)
+        )
         if made is None:
             return None
-        roots[cone] = builder.add(made)
+        roots[group] = builder.add(made)
         rows += [] if made.compilation is None else made.compilation.rows
     whole = builder.build(roots, num_variables)
-    what = f"elimination, {len(cones)} groups of roots with cycles of their own"
     return replace(whole, compilation=Compilation(what, tuple(dict.fromkeys(rows))))
 
 
@@ -87,21 +134,43 @@ def _compiled(
     observed: Sequence[int],
     first_indicator: int,
     deadline: Deadline,
+    most_nodes: int,
 ) -> Circuit | None:
-    """The circuit of all roots together."""
+    """The circuit of all roots together, of as many nodes at most where it has a frontier."""
     try:
         tables = GraphTables(graph, choices, observed, first_indicator, deadline)
         orders = tables.orders(deadline)
         cost = _together(orders).cost
         if cost > (HOPED_OF_FRONTIER if tables.has_frontier else HOPED):
             raise TooLarge(f"elimination would make tables of {cost:.1e} entries")
-        most = MOST_OF_FRONTIER if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
+        most = most_nodes if tables.has_frontier else None if cost <= CHEAP else MOST_TRIED
         circuit = tables.compiled(orders, num_variables, deadline, most)
     except (TooWide, Unsuited):
         return None
     what = "elimination, cycles by states of a frontier" if tables.has_frontier else "elimination"
     row = ("elimination", cost_of(_together(orders)), f"taken: {circuit.num_nodes:,} nodes")
     return replace(circuit, compilation=Compilation(what, (row,)))
+
+
+def _by_atoms(graph: AndOrGraph) -> list[np.ndarray]:
+    """The numbers of the roots, by the nodes in cycles that they mention; one group where nothing has a cycle."""
+    component, count = components(graph.offsets, graph.children)
+    is_cyclic = np.bincount(component, minlength=count)[component] > 1
+    mentioned: dict[int, frozenset[int]] = {}
+    below = plain(graph.children).tolist()
+    starts = graph.offsets.tolist()
+    # Components are numbered from what others need on.
+    for node in np.argsort(component, kind="stable").tolist():
+        if is_cyclic[node]:
+            mentioned[node] = frozenset((node,))
+        else:
+            mentioned[node] = frozenset[int]().union(
+                *(mentioned[one] for one in below[starts[node] : starts[node + 1]])
+            )
+    groups: dict[frozenset[int], list[int]] = {}
+    for number, root in enumerate(plain(graph.roots).tolist()):
+        groups.setdefault(mentioned[root], []).append(number)
+    return [np.array(group) for group in groups.values()]
 
 
 def _cones(graph: AndOrGraph, deadline: Deadline) -> list[np.ndarray]:

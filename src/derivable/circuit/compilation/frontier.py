@@ -77,16 +77,20 @@ def sequence_of(
         for atom in bundle.atoms:
             near[atom] |= bundle.atoms - {atom}
     best, best_cost = list[int](), float("inf")
-    starts = sorted(atoms, key=lambda atom: (len(near[atom]), atom))[:8]
+    starts = sorted(atoms, key=lambda atom: (atom in last, len(near[atom]), atom))[:8]
     for start in starts:
         order, cost = list[int](), 0.0
         frontier, gone = {start: 0}, set[int]()
         while len(order) < len(atoms):
             look()
-            if not frontier:
-                frontier[next(atom for atom in atoms if atom not in gone)] = len(order)
+            if all(atom in last for atom in frontier):
+                # One that was mentioned with those that wait, if there is one, and of the last ones when all are gone.
+                rest = [atom for atom in atoms if atom not in gone and atom not in frontier and atom not in last]
+                rest = rest or ([] if frontier else [atom for atom in atoms if atom not in gone])
+                close = [atom for atom in rest if near[atom] & frontier.keys()]
+                frontier |= dict.fromkeys((close or rest)[:1], len(order))
             waits = {atom: len(near[atom] - gone - frontier.keys()) for atom in frontier}
-            atom = min(frontier, key=lambda a: (a in last and len(frontier) > 1, waits[a], frontier[a]))
+            atom = min(frontier, key=lambda a: (a in last, waits[a], frontier[a]))
             for other in near[atom] - gone - frontier.keys():
                 frontier[other] = len(order)
             cost += 4.0 ** len(frontier) if len(frontier) < MOST_SLOTS else math.inf
