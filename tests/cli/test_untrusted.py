@@ -189,3 +189,23 @@ def test_counts_of_millions_of_digits_are_not_written(home, capsys, text):
     (home / "current" / name).write_text(text)
     assert main(["count", name]) == 1
     assert "the count has 602,059,99" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", ["9" * 400, "9" * 400 + " GB", "9" * 300 + "TB"])
+def test_sizes_beyond_all_memory(run, limit):
+    status, _, error = run("rel a = {1}\nquery a", "--memory-limit", limit)
+    assert status == (0 if limit.endswith("TB") else 1), error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--samples", str(10**25)], "there is not enough memory for the run"),
+        (["--engine", "sail", "--partitions", str(10**20)], "not in the range 1<=x<="),
+    ],
+)
+def test_numbers_that_are_too_large_for_any_machine(run, options, message):
+    status, _, error = run("rel 0.5::a(1)\nquery a", *options)
+    assert status == 1
+    assert message in error

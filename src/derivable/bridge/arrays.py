@@ -23,6 +23,7 @@ from derivable.algebra.monoids import NAMED, resolve, semiring_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
+from derivable.core.arrays import readable, refuse_emptied
 from derivable.core.diagnostics import OperatorError, ShapeError, TypeMismatchError, UnsupportedError
 
 AnyOperator = str | Monoid | Semiring
@@ -54,13 +55,25 @@ def library_name(array: Any) -> str:
     # Not by its type: what JAX traces is an instance of its arrays, but its class is no subclass.
     if isinstance(array, getattr(sys.modules.get("jax"), "Array", ())):
         return "JAX"
-    refuse_trace(array)
+    refuse_unreadable(array)
     return "NumPy"
 
 
-def refuse_trace(value: Any) -> None:
-    """Raise UnsupportedError for what `torch.fx.symbolic_trace` has in the place of a tensor."""
-    if type(value).__name__ == "Proxy" and type(value).__module__.startswith("torch.fx"):
+def refuse_unreadable(value: Any) -> None:
+    """Raise UnsupportedError for what `torch.fx.symbolic_trace` has in the place of a tensor, for tensors whose rows
+    have different lengths, and for arrays of JAX that are keys of random numbers or whose memory was given away."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    if library == "torch" and kind.__name__ != "Proxy":
+        if getattr(value, "is_nested", False):
+            readable(value, "an operand")
+    elif library in ("jax", "jaxlib") and hasattr(value, "dtype"):
+        refuse_emptied(value, "an operand")
+        if not hasattr(value.dtype, "kind"):
+            raise UnsupportedError(
+                f"an operand is an array of {value.dtype}, and no numbers", hint="`jax.random.key_data(x)` has numbers"
+            )
+    elif kind.__name__ == "Proxy" and kind.__module__.startswith("torch.fx"):
         raise UnsupportedError(
             "torch.fx.symbolic_trace has stand-ins for tensors, which have no shapes and no types",
             hint='use torch.export or make_fx, or have the function that calls this recorded: `torch.fx.wrap("name")`',
@@ -169,7 +182,7 @@ def _named_leaves(element: Element, what: str, value: Any) -> list[tuple[str, An
             f"{what} is {value if isinstance(value, str) else value.name!r}, and no array",
             hint="the operator stands before the values: scan(op, values)",
         )
-    refuse_trace(value)
+    refuse_unreadable(value)
     leaves = flatten(element, value, what)
     if len(leaves) == 1:
         return [(what, leaves[0])]

@@ -30,6 +30,7 @@ from jax.interpreters import ad, batching, mlir
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge import xla_call
 from derivable.bridge.protocol import Engine
+from derivable.core.arrays import refuse_emptied
 from derivable.core.diagnostics import TypeMismatchError
 
 
@@ -40,6 +41,7 @@ def dtype_name(array: jax.Array) -> str:
 def as_leaf(value: Any, what: str) -> jax.Array:
     """A JAX array. Raises TypeMismatchError for types whose numbers the kernels cannot hold."""
     array = value if isinstance(value, jax.Array) else jnp.asarray(numpy_arrays.as_leaf(value, what))
+    refuse_emptied(array, what)
     if array.dtype.name == "uint64":
         raise TypeMismatchError(f"{what} has dtype uint64", hint="convert it to int64")
     return array

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.bridge.protocol import Engine
-from derivable.core.arguments import without_numbers
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError
 from derivable.parallel import layout
 
@@ -26,14 +26,12 @@ def dtype_name(array: np.ndarray) -> str:
 
 def as_leaf(value: Any, what: str) -> np.ndarray:
     """An array of at least one axis. Raises ShapeError or TypeMismatchError."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "bf":
+    if type(value) is np.ndarray and value.dtype.kind in "bf":
         return value
     try:
-        array = np.asarray(value)
+        array = as_array(value, what)
     except ValueError:
         raise ShapeError(f"{what} is no array: its rows have different lengths") from None
-    except (RuntimeError, TypeError) as error:
-        raise without_numbers(error, what) from None
     if array.dtype.kind == "O":
         raise TypeMismatchError(
             f"{what} has dtype object", hint="give numbers: bool, integers, and floats of 16, 32 or 64 bits"
@@ -58,7 +56,7 @@ def as_indices(value: Any) -> np.ndarray:
 
 
 def _checked(value: Any, what: str) -> np.ndarray:
-    array = np.asarray(value)
+    array = as_leaf(value, what)
     check_integers(array.shape, dtype_name(array), array.dtype.kind in "iu" or array.shape == (0,), what)
     return array
 

@@ -20,6 +20,7 @@ from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge.protocol import Engine
 from derivable.bridge.torch_parts import is_captured, is_legacy_copies, is_observed, physical
 from derivable.core.arguments import check_on_cpu
+from derivable.core.arrays import readable
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.device.cpu.memory import contiguous
 
@@ -36,8 +37,10 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 def as_leaf(value: Any, what: str) -> torch.Tensor:
     """A dense tensor on the CPU, or with CUDA. Raises UnsupportedError for others."""
-    if value.is_cpu and value.layout is _STRIDED and value.dtype is not _UINT64:
+    if value.is_cpu and value.layout is _STRIDED and value.dtype is not _UINT64 and not value.is_nested:
         return value
+    if value.is_nested:
+        return readable(value, what)
     if value.layout != torch.strided:
         raise UnsupportedError(f"{what} has the layout {value.layout}", hint="convert it: `x.to_dense()`")
     if not (value.is_cpu or value.is_cuda):

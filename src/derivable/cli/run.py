@@ -99,7 +99,7 @@ class _Width(click.ParamType):
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples that are drawn.")
 @click.option("--engine", type=click.Choice(["spark", "sail"]), help="Run on Spark, or on Sail in this process.")
 @click.option("--remote", metavar="sc://HOST:PORT", help="The server of Spark Connect of --engine spark.")
-@click.option("--partitions", type=click.IntRange(min=1), help="Partitions of an engine.")
+@click.option("--partitions", type=click.IntRange(1, 2**31 - 1), help="Partitions of an engine.")
 @click.option(
     "--spill",
     metavar="DIR",

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from derivable.core.arrays import refuse_emptied
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
 
@@ -28,18 +29,6 @@ def integer(value: Any, name: str, low: int | None = None, high: int | None = No
     if len(shown) > 100:
         shown = f"of type {type(value).__name__}"
     raise DomainError(f"{name} is {shown}, expected {expected}", hint=hint)
-
-
-def without_numbers(error: Exception, what: str) -> Exception:
-    """The error to raise where NumPy could not read a value: that of torch or JAX, for a tensor that has no numbers to
-    read, in our words, and any other as it is."""
-    if isinstance(error, RuntimeError) and "requires grad" in str(error):
-        message, hint = f"{what} requires gradients, which numbers do not record", "give `x.detach()`"
-    elif isinstance(error, RuntimeError) or type(error).__name__ == "TracerArrayConversionError":
-        message, hint = f"{what} is traced, and this computes on numbers", "call this outside of what is traced"
-    else:
-        return error
-    return UnsupportedError(message, hint=f"{hint}; gradients go through whole tensors, such as `torch.stack([...])`")
 
 
 def seed_of(value: Any, name: str = "seed") -> int:
@@ -69,6 +58,7 @@ def check_on_cpu(value: Any, name: str, instead: str = "") -> None:
 
     instead  what computes on that device, for the hint
     """
+    refuse_emptied(value, name)
     device = getattr(value, "device", None)
     if getattr(device, "type", "cpu") != "cpu":
         dtype, shape = str(value.dtype).removeprefix("torch."), list(value.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -39,7 +40,8 @@ def followed(path: str | os.PathLike) -> Path:
 
 
 def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -> bytes:
-    """The content of a file, decompressed if it starts with gzip's magic number, whatever its name.
+    """The content of a file, decompressed if it starts with gzip's magic number, whatever its name, and without the
+    mark of UTF-8 at the beginning of texts.
 
     look  called after every 16 MiB that are read or decompressed: it raises what ends the reading, at a limit
 
@@ -111,6 +113,10 @@ def _in_parts(stream: IO[bytes], look: Callable[[], Any]) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _unmarked(data: Any) -> Any:
+    return data[len(codecs.BOM_UTF8) :] if bytes(data[: len(codecs.BOM_UTF8)]) == codecs.BOM_UTF8 else data
+
+
 def _decompressed(path: str | os.PathLike, read: Callable[[], Any], look: Callable[[], Any] | None) -> Any:
     try:
         data = read()
@@ -119,7 +125,7 @@ def _decompressed(path: str | os.PathLike, read: Callable[[], Any], look: Callab
             f"cannot read the file: {error.strerror or error}", source=os.fspath(path), hint="check the path"
         ) from None
     if bytes(data[:2]) != GZIP_MAGIC:
-        return data
+        return _unmarked(data)
     most, content = _memory() // 2, io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
@@ -139,7 +145,7 @@ def _decompressed(path: str | os.PathLike, read: Callable[[], Any], look: Callab
             source=os.fspath(path),
             hint="fetch the file again; it was probably cut off",
         ) from None
-    return content.getvalue()  # without a copy
+    return _unmarked(content.getvalue())  # without a copy
 
 
 def _memory() -> int:

@@ -14,7 +14,9 @@ from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIE
 from derivable.circuit.fold.literal_weights import check_no_gradient, in_columns
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, warn
+from derivable.core.arguments import is_integer
+from derivable.core.arrays import as_array
+from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, UnsupportedError, warn
 from derivable.device.cpu.memory import contiguous, empty, empty_like
 
 _BEST = ("max_product", "maxmultprob")  # whose plus of the two literals of a variable is not one
@@ -200,9 +202,12 @@ def _carrier_dtype(given: list[np.dtype], ring: Semiring) -> np.dtype:
 
 def _as_array(values, name: str) -> np.ndarray:
     try:
-        return np.asarray(values)
+        array = as_array(values, name)
     except ValueError:
         raise ShapeError(f"{name} is ragged: its rows have different lengths") from None
+    if array.dtype == object and not array.ndim and not is_integer(array.item()):
+        raise TypeMismatchError(f"{name} is of type {type(values).__name__}, and no array of numbers")
+    return array
 
 
 def check_size(shape, num_variables: int, name: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.scaled import Scaled
 from derivable.core.arguments import check_on_cpu
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 
@@ -62,8 +63,9 @@ def check_concrete(value: Any, name: str) -> None:
     if torch is not None and isinstance(value, torch.Tensor):
         try:
             traced = torch.jit.is_tracing() or value.data_ptr() < 0
-        except RuntimeError:  # a tensor of vmap or of a functional derivative has no storage
-            traced = True
+        except RuntimeError:
+            # A tensor of vmap or of a functional derivative has no storage, and neither has one that is not dense.
+            traced = value.layout is torch.strided and not value.is_nested
     elif torch is not None:
         traced = traced or isinstance(value, torch.fx.Proxy)
     if traced:
@@ -112,6 +114,7 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
     if any(isinstance(column, Fraction) for column in ordered):
         return ordered
     try:
+        ordered = [as_array(column, f"{name}[{v}]") for v, column in enumerate(ordered, 1)]
         return np.stack(np.broadcast_arrays(*ordered), axis=-1) if ordered else np.zeros(0)
     except ValueError:
         raise ShapeError(f"{name} holds arrays of different shapes, which do not broadcast") from None
@@ -119,10 +122,8 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
 
 def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
     weights = in_columns(circuit, weights, name)
-    if hasattr(weights, "detach"):
-        weights = weights.detach().numpy()
     try:
-        given = np.asarray(weights)
+        given = as_array(getattr(weights, "detach", lambda: weights)(), name)
         if given.dtype.kind == "c":
             raise TypeError("complex")
         array = given.astype(np.float64, copy=False)

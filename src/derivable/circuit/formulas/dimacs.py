@@ -158,10 +158,11 @@ def cnf_from_clauses(
         literals = np.array([*itertools.chain.from_iterable(rows)], dtype=np.int64)
     else:
         lengths, literals = flat
-    largest = int(np.abs(literals).max(initial=0))
+    largest = _largest(literals)
     if num_variables is None:
         num_variables = largest
-    bad = np.flatnonzero((literals == 0) | (np.abs(literals) > min(num_variables, 2**31 - 1)))
+    end = min(num_variables, 2**31 - 1)
+    bad = np.flatnonzero((literals == 0) | (literals > end) | (literals < -end))
     if len(bad):
         clause = int(np.searchsorted(np.cumsum(lengths), bad[0], side="right"))
         value = int(literals[bad[0]])
@@ -180,6 +181,11 @@ def cnf_from_clauses(
 
 # What is beyond is no number of a variable, and need not fit a word.
 _FAR = 2**62
+
+
+def _largest(literals: np.ndarray) -> int:
+    """The largest variable among literals, 0 if there are none; the least number of 64 bits has no absolute value."""
+    return max(int(literals.max(initial=0)), -int(literals.min(initial=0)))
 
 
 def _as_int(literal: Any) -> int:
@@ -383,14 +389,14 @@ class _Reader:
             return next(itertools.islice(_words(lines), index, None))
 
         if not self.strict:
-            self.num_variables = max(self.num_variables, min(int(np.abs(tokens).max(initial=0)), 2**31 - 1))
-        outside = np.flatnonzero(np.abs(tokens) > self.num_variables)
+            self.num_variables = max(self.num_variables, min(_largest(tokens), 2**31 - 1))
+        outside = np.flatnonzero((tokens > self.num_variables) | (tokens < -self.num_variables))
         if len(outside):
             place, word = word_at(int(outside[0]))
             raise self.error(
                 f"literal {word} is out of range: the header declares {self.num_variables} variables",
                 place,
-                hint=f"the largest variable used is {int(np.abs(tokens).max())}; correct the header or the literal, or "
+                hint=f"the largest variable used is {_largest(tokens)}; correct the header or the literal, or "
                 "give strict=False (--no-strict)",
             )
         ends = np.flatnonzero(tokens == 0)

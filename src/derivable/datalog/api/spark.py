@@ -363,7 +363,7 @@ def run_on_engine(
     if wrong:
         raise UnsupportedError(f"a run on an engine takes no {wrong[0]}", hint=f"leave out {wrong[0]}, or the engine")
     if partitions is not None:
-        partitions = integer(partitions, "partitions", 1)
+        partitions = integer(partitions, "partitions", 1, 2**31 - 1)
     limits = checked_limits(iteration_limit, round_limit)
     inputs = checked_facts(facts)
     return SparkDatabase(

@@ -6,6 +6,7 @@ writes, and narrower numbers, are as literals of a program are, i32 and f32.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -63,10 +64,12 @@ def _of_facts(facts: Any, relation: Relation) -> tuple[str, ...] | None:
         if columns.ndim != 2:
             return None
         return tuple(_of_column(columns[:, c]) for c in range(columns.shape[1]))
+    if isinstance(facts, InputMapping) and facts.columns is not None:
+        return tuple(map(_of_column, facts.columns.arrays))
     rows: Iterable[Any] = facts.tuples if isinstance(facts, InputMapping) else facts
     row = next(iter(rows), None)
     if isinstance(row, InputMapping):
-        row = row.tuples[0] if row.tuples else None
+        return _of_facts(row, relation)
     if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
         row = row[1]
     if row is None:
@@ -99,8 +102,9 @@ def _of_value(value: Any) -> str:
         return "text"
     if isinstance(value, Entity):
         return "entity"
-    for t in (DATETIME, DURATION, TENSOR):
-        if fits(value, t):
+    # Those that are too far away for their type too.
+    for kinds, t in ((dt.date, DATETIME), (dt.timedelta, DURATION), ((), TENSOR)):
+        if isinstance(value, kinds) or fits(value, t):
             return t.family
     if isinstance(value, float):
         return "float"

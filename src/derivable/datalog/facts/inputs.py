@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derivable.core.arguments import check_on_cpu, is_integer, without_numbers
+from derivable.core.arguments import check_on_cpu, is_integer
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
 from derivable.datalog.policy.costs import policy
@@ -35,6 +36,7 @@ class InputMapping:
     probabilities  [fact], or None if they follow at evaluation
     has_factors    whether these need not add up to one, though exactly one of the facts holds
     is_scalar      whether it is the one fact of a relation without arguments, `()` alone, without an axis in tensors
+    columns        the tuples as they came, if that was a table or an array, whose types say more than Python's values
     """
 
     tuples: tuple[tuple[Any, ...], ...]
@@ -42,6 +44,7 @@ class InputMapping:
     probabilities: tuple[float, ...] | None = None
     has_factors: bool = False
     is_scalar: bool = False
+    columns: Columns | None = None
 
     def __len__(self) -> int:
         return len(self.tuples)
@@ -106,14 +109,14 @@ class Elsewhere:
     tensor: Any
 
     def on_host(self) -> np.ndarray:
-        # NumPy has not all floats of 16 and 8 bits.
-        is_narrow = self.tensor.is_floating_point() and self.tensor.itemsize < 4
-        return (self.tensor.float() if is_narrow else self.tensor).detach().cpu().numpy()
+        return as_array(self.tensor.detach().cpu(), "the tensor of facts")
 
 
 MISSING_HINT = (
     "a relation has no missing values: drop such rows with `frame.dropna()` (pandas) or `frame.drop_nulls()` (polars)"
 )
+# What has no types of columns.
+_OF_PYTHON = {list, tuple, range, dict}
 # How much more than one the probabilities of a choice may add up to.
 ROUNDING = 1e-3
 # Decimals of so many digits are those of one number of 64 bits; all of fewer are in i64.
@@ -167,6 +170,9 @@ def _taken(name: str, facts: Any) -> Any:
         return facts
     if isinstance(facts, list):
         return _tuples(name, facts)
+    if hasattr(facts, "levels") and hasattr(facts, "to_frame"):
+        # An index of pandas with several levels.
+        facts = facts.to_frame()
     if not isinstance(facts, dict):
         for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
             # A lazy frame of polars warns where somebody looks at its `columns`.
@@ -180,9 +186,10 @@ def _taken(name: str, facts: Any) -> Any:
             return _entries(name, facts)
         if tensors.has_torch([facts]):
             return Elsewhere(facts)
-        if hasattr(facts, "__array__"):
+        if hasattr(facts, "__array__") and not isinstance(facts, Mapping):
             # A series, an index or a column of Arrow has a type, which its items have not.
-            return _columns(name, (0,), [facts]) if getattr(facts, "ndim", 1) == 1 else np.asarray(facts)
+            is_column = getattr(facts, "ndim", 1) == 1
+            return _columns(name, (0,), [facts]) if is_column else as_array(facts, f"the facts for `{name}`")
     if isinstance(facts, Mapping):
         if facts and not any(isinstance(key, tuple) for key in facts) and all(map(_is_column, facts.values())):
             return _columns(name, tuple(facts), list(facts.values()))
@@ -233,7 +240,7 @@ def _entries(name: str, tensor: Any) -> Columns:
 
 def _is_column(column: Any) -> bool:
     # A probability may be an array without dimensions.
-    return isinstance(column, (list, tuple)) or (hasattr(column, "__array__") and getattr(column, "ndim", 1) > 0)
+    return isinstance(column, (list, tuple, range)) or (hasattr(column, "__array__") and getattr(column, "ndim", 1) > 0)
 
 
 def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Columns:
@@ -242,7 +249,8 @@ def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Colum
         array = _values(name, label, column)
         shape = (len(array),) if isinstance(array, Texts) else array.shape
         if len(shape) != 1 or (arrays and shape[0] != len(arrays[0])):
-            size = f"{len(arrays[0])} rows in column {names[0]!r}" if arrays else "one value a row"
+            is_longer = arrays and len(shape) == 1
+            size = f"{len(arrays[0])} rows, as column {names[0]!r} has" if is_longer else "one value a row"
             raise ShapeError(f"facts for `{name}`: column {label!r} has shape {shape}, expected {size}")
         arrays.append(array)
     return Columns(names, tuple(arrays))
@@ -261,18 +269,16 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         texts = of_frame.__arrow_array__()
         if not texts.null_count:
             return arrow_column(name, label, texts)
-    if (decimals := _typed_decimals(of_frame, column)) is not None:
-        return arrow_column(name, label, decimals)
+    if (typed := _typed(of_frame, column)) is not None:
+        return arrow_column(name, label, typed)
     if str(getattr(column, "dtype", "")) in ("Int128", "UInt128"):
         return _whole([*column])
     if hasattr(column, "detach") and tensors.has_torch([column]):
         check_on_cpu(column, f"the tensor of facts for `{name}`")
         return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
-    try:
-        array = _unmasked(np.asanyarray(values))
-    except (RuntimeError, TypeError) as error:
-        raise without_numbers(error, f"the tensor of facts for `{name}`") from None
+    what = f"column {label!r} of the facts for `{name}`"
+    array = _unmasked(values) if isinstance(values, np.ma.MaskedArray) else as_array(values, what)
     if array.dtype.kind != "T" or len(array) < policy().many or array.ndim != 1:
         return array
     try:
@@ -282,11 +288,13 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         return array
 
 
-def _typed_decimals(of_frame: Any, column: Any) -> Any:
-    """A column of pandas or polars whose type says how many digits its decimals have, as an Arrow column, else None."""
+def _typed(of_frame: Any, column: Any) -> Any:
+    """A column of pandas or polars whose type says how many digits its decimals have, or what its lists hold, as an
+    Arrow column, else None."""
     if str(getattr(of_frame, "dtype", "")).startswith("decimal"):
         return of_frame.__arrow_array__()
-    return column.to_arrow() if str(getattr(column, "dtype", "")).startswith("Decimal") else None
+    is_typed = str(getattr(column, "dtype", "")).startswith(("Decimal", "List(", "Array("))
+    return column.to_arrow() if is_typed and hasattr(column, "to_arrow") else None
 
 
 def arrow_column(
@@ -411,7 +419,17 @@ def _encoded(column: Any) -> Encoded | list[str]:
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """A tuple as it is, a scalar as a tuple of one; NumPy scalars become Python ones."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    return tuple(_item(v) if isinstance(v, np.generic) else v for v in values)
+
+
+def _item(value: Any) -> Any:
+    """A scalar of NumPy as one of Python."""
+    if value.dtype.kind not in "mM":
+        return value.item()
+    # Python has dates and durations of microseconds, and no months.
+    item = value.astype(f"{value.dtype.kind}8[us]").item() if np.datetime_data(value.dtype)[0] not in "YM" else value
+    item = value.astype("M8[us]").item() if value.dtype.kind == "M" else item
+    return value if isinstance(item, int) else item
 
 
 def _kind(value: Any) -> str:
@@ -437,21 +455,42 @@ def require_list(facts: Any, what: str) -> None:
         raise DomainError(f"{what} a {type(facts).__name__}, which is no list of facts", hint=hint)
 
 
+def _columns_of(values: Any) -> Columns | None:
+    """The columns of a table, or of an array [row, column] or [row]; None for any other iterable."""
+    facts = _taken("the facts", values) if hasattr(values, "__array__") or hasattr(values, "column_names") else None
+    array = facts.on_host() if isinstance(facts, Elsewhere) else facts
+    if not isinstance(array, np.ndarray):
+        return facts if isinstance(facts, Columns) else None
+    if array.ndim not in (1, 2):
+        message = f"the facts are an array of shape {list(array.shape)}"
+        raise ShapeError(message, hint="give an array [row, column], or [row] for facts of one column")
+    return Columns((), tuple(array.reshape(len(array), -1).T))
+
+
+def _items(column: np.ndarray | Texts) -> Iterable[Any]:
+    """The values of a column, as Python or NumPy have them."""
+    if isinstance(column, np.ndarray):
+        return column
+    texts = column.texts.decoded() if isinstance(column.texts, Encoded) else column.texts
+    return texts if column.places is None else [texts[place] for place in column.places]
+
+
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) and not hasattr(values, "column_names"):
         raise DomainError(f"{values!r} is no list of facts", hint="give values or tuples, as in categorical(range(10))")
     require_list(values, "the facts are")
     if tensors.is_sparse(values):
         tensor: Any = values
         values = map(tuple, tensors.coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
-    tuples = tuple(map(as_tuple, values))
+    columns = None if isinstance(values, Collection) and type(values) in _OF_PYTHON else _columns_of(values)
+    tuples = tuple(map(as_tuple, values if columns is None else zip(*map(_items, columns.arrays))))
     for position, fact in enumerate(tuples):
         if len(fact) != len(tuples[0]):
             raise DomainError(
                 f"value {position}, {fact!r}, has {len(fact)} columns, the first, {tuples[0]!r}, has {len(tuples[0])}",
                 hint="all facts of a relation have the same number of columns",
             )
-        if None in fact or [*map(_kind, fact)] != [*map(_kind, tuples[0])]:
+        if any(value is None for value in fact) or [*map(_kind, fact)] != [*map(_kind, tuples[0])]:
             raise DomainError(
                 f"value {position} is {fact!r}, unlike the first, {tuples[0]!r}",
                 hint="all facts of a relation have columns of the same types",
@@ -459,7 +498,7 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
     if not tuples and is_exclusive:
         raise DomainError("a choice needs at least one value")
     if probabilities is None:
-        return InputMapping(tuples, is_exclusive)
+        return InputMapping(tuples, is_exclusive, columns=columns)
     check_on_cpu(probabilities, "the tensor of probabilities", "give it to a layer, `dv.nn.Logic`")
     try:
         numbers = as_floats(probabilities)
@@ -475,7 +514,7 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
             f"the probabilities of one choice add up to {numbers.sum():g}",
             hint="divide them by their sum; independent facts are `dv.independent(tuples, probabilities)`",
         )
-    return InputMapping(tuples, is_exclusive, tuple(numbers.tolist()))
+    return InputMapping(tuples, is_exclusive, tuple(numbers.tolist()), columns=columns)
 
 
 def categorical(

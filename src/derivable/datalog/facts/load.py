@@ -196,7 +196,7 @@ def _with_tags(relation: Relation, columns: Columns) -> Columns:
     try:
         if isinstance(column, Texts):
             raise TypeError
-        tags = np.asarray(column, dtype=np.float64)
+        tags = as_floats(column)
     except (TypeError, ValueError):
         raise TypeMismatchError(
             f"facts for `{relation.name}`: the column {names[tagged[-1]]!r} is not one of numbers"
@@ -256,7 +256,9 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
             if isinstance(tag, (bool, np.bool_)) or not isinstance(tag, numbers.Real) or tag != tag:
                 raise DomainError(
                     f"facts for `{relation.name}`, row {first + i}: the tag {tag!r} is not a number",
-                    hint="a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
+                    hint="a tag is a number of Python or NumPy: `float(tag)`"
+                    if hasattr(tag, "__float__")
+                    else "a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
                 )
         values = as_floats([tags[i] for i in random])
         variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))

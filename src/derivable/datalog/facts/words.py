@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,12 @@ from derivable.datalog.values.terms import show_value
 from derivable.datalog.values.values import FINER_UNITS, Unfit, ValueType, column_words
 
 _LARGEST_SHORT = np.iinfo(np.int32).max
+# What helps with arrays of a kind that no column holds.
+_OTHERS = {
+    "c": "give the real and the imaginary parts, each as a column",
+    "S": "`array.astype(str)` has texts",
+    "V": "give each of its fields as a column",
+}
 
 
 def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTable) -> list[np.ndarray]:
@@ -42,11 +49,12 @@ def _warn_of_digits(what: str, values: Any, t: ValueType) -> None:
     """Warns of values that have more digits than their column holds, which its type does not say."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         is_fine = np.datetime_data(values.dtype)[0] in FINER_UNITS
-        loses = is_fine and bool((values != values.astype(f"{values.dtype.kind}8[us]")).any())
+        cut = values.astype(f"{values.dtype.kind}8[us]") if is_fine else values
+        loses = bool(((values != cut) & ~np.isnat(values)).any())
     elif isinstance(values, (list, np.ndarray)) and len(values) and t.family in ("datetime", "float"):
         # Whole columns are of one kind.
         if t.family == "datetime":
-            loses = hasattr(values[0], "nanosecond") and any(getattr(value, "nanosecond", 0) for value in values)
+            loses = hasattr(values[0], "nanosecond") and any(getattr(value, "nanosecond", 0) > 0 for value in values)
         else:
             loses = type(values[0]).__name__ == "Decimal" and any(map(_has_many_digits, values))
     else:
@@ -67,10 +75,12 @@ def _has_many_digits(value: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    # NaN and NaT alone are unlike themselves; pandas' NA is not even that.
-    if isinstance(value, (np.ndarray, list)):
-        return False
-    return value is None or type(value).__name__ == "NAType" or bool(np.all(value != value))
+    if value is None or value is np.ma.masked or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if type(value).__name__ == "Decimal":
+        # A signalling NaN is not even compared.
+        return value.is_nan()
+    return isinstance(value, (float, np.generic)) and bool(value != value)
 
 
 def _column(relation: Relation, c: int) -> str:
@@ -95,12 +105,24 @@ def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismat
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
         hint = t.range_text()
+        if relation.is_input and t.limits[0] < 0:
+            hint += (
+                f"; declare a wider type: `type {relation.name}(...)` with {'i64' if abs(value) >> 63 == 0 else 'i128'}"
+            )
     elif isinstance(value, str) and t.family == "datetime":
         hint = _date_hint(value)
-    elif isinstance(value, str) and relation.is_input:
+    elif isinstance(value, (dt.date, dt.timedelta, np.datetime64, np.timedelta64)):
+        hint = "dates are of the years 1 to 9999, durations of less than 2**63 microseconds or 2**31 months"
+    elif t.family == "float" and isinstance(value, (int, float)):
+        hint = f"{t} holds numbers up to {np.finfo(t.dtype).max:.2g}" + (
+            "; declare the column as f64" if t.bits == 32 else ""
+        )
+    elif isinstance(value, (str, float)) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
     elif isinstance(value, str) and t.is_number:
         hint = "convert the texts to numbers first (`pandas.to_numeric(column)`), or declare the column as String"
+    elif not isinstance(value, (str, bool, int, float)):
+        hint = "columns hold numbers, texts, truth values, dates, durations, terms and tensors of numbers"
     return TypeMismatchError(f"{what}: expected {t}, found {shown} ({type(value).__name__})", hint=hint)
 
 
@@ -115,6 +137,8 @@ def _date_hint(text: str) -> str:
 
 def _conversion(kind: str, t: ValueType) -> str | None:
     """How an array of this kind of dtype becomes one of a type, for a hint."""
+    if kind in _OTHERS:
+        return _OTHERS[kind]
     if kind in "Mm":
         return f"declare the column as {'DateTime' if kind == 'M' else 'Duration'}"
     if kind == "f" and t.is_integer:

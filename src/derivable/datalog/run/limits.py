@@ -88,8 +88,9 @@ def size_in_bytes(limit: Any) -> int:
         return int(limit)
     if isinstance(limit, str):
         parsed = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", limit.lower())
-        if parsed is not None and parsed[2] in _UNITS and float(parsed[1]) > 0:
-            return max(1, int(float(parsed[1]) * _UNITS[parsed[2]]))
+        if parsed is not None and parsed[2] in _UNITS and 0 < float(parsed[1]) < float("inf"):
+            # No memory has more than 64 bits address.
+            return max(1, int(min(float(parsed[1]) * _UNITS[parsed[2]], 2.0**64)))
     raise DomainError(
         f"memory_limit is {limit!r}, expected bytes greater than zero", hint='for instance 2_000_000_000, or "2 GB"'
     )

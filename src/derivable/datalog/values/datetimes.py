@@ -126,14 +126,9 @@ class Duration:
             except ValueError:
                 return None
         if isinstance(value, np.timedelta64):
-            unit = np.datetime_data(value.dtype)[0]
-            if np.isnat(value) or unit == "generic":
-                return None
-            if unit in "YM":
-                return Duration(int(value.astype("timedelta64[M]").astype(np.int64)))
-            return Duration(0, int(value.astype("timedelta64[us]").astype(np.int64)))
+            return None if np.isnat(value) else _of_numpy(value)
         if isinstance(value, dt.timedelta):
-            return Duration(0, value // dt.timedelta(microseconds=1))
+            return _within(0, value // dt.timedelta(microseconds=1))
         if isinstance(value, dt.time) and value.tzinfo is None:
             seconds = (value.hour * 60 + value.minute) * 60 + value.second
             return Duration(0, seconds * 10**6 + value.microsecond)
@@ -174,6 +169,25 @@ class Duration:
         return _amounts(self.months, ((12, "y"), (1, "M"))) + _amounts(
             self.microseconds, ((86400 * 10**6, "d"), (3600 * 10**6, "h"), (60 * 10**6, "m"), (10**6, "s"))
         )
+
+
+def _of_numpy(value: np.timedelta64) -> Duration | None:
+    """The duration that one of NumPy is; None for a number without a unit, and for one that is too long."""
+    unit, step = np.datetime_data(value.dtype)
+    number = int(value.astype(np.int64)) * step
+    if unit in "YM":
+        return _within(number * (12 if unit == "Y" else 1), 0)
+    if unit in ("generic", "ps", "fs", "as"):
+        return None if unit == "generic" else _within(0, int(value.astype("timedelta64[us]").astype(np.int64)))
+    # In nanoseconds.
+    return _within(0, number * _UNITS[unit.lower()][1] // 1000)
+
+
+def _within(months: int, microseconds: int) -> Duration | None:
+    try:
+        return Duration(months, microseconds)
+    except ValueError:
+        return None
 
 
 def _amounts(number: int, units: tuple[tuple[int, str], ...]) -> str:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from derivable.datalog.values.symbols import SymbolTable
 
 
+# The largest numbers that floats of these bits hold, which are rounded.
+_LARGEST = {32: float(np.nextafter(float(np.finfo(np.float32).max) + 2.0**103, 0.0)), 64: sys.float_info.max}
+_INFINITE = (float("inf"), -float("inf"))
+
+
 @dataclass(frozen=True)
 class ValueType:
     """A value type, printed by its name: `usize`.
@@ -320,11 +325,22 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
     if t.family == "float":
         if kind == "f":
             _check_rows(values, np.isnan(values))
-        values = values.astype(np.float32) if t.bits == 32 else values
+        values = _in_32_bits(values) if t.bits == 32 else values
     if t.is_integer and not t.is_wide and values.dtype.isnative:
         # Rows are packed from where they are.
         return values.view(np.int64) if values.dtype.itemsize == 8 else values
     return np.ascontiguousarray(words_of_numbers(values, t, symbols))
+
+
+def _in_32_bits(values: np.ndarray) -> np.ndarray:
+    """Floats in 32 bits. Raises Unfit for the first one that is too large for them."""
+    try:
+        with np.errstate(over="raise"):
+            return values.astype(np.float32)
+    except FloatingPointError:
+        with np.errstate(over="ignore"):
+            _check_rows(values, np.isinf(values.astype(np.float32)) & np.isfinite(values))
+        raise
 
 
 def _are_within(values: np.ndarray, low: int, high: int) -> bool:
@@ -431,8 +447,12 @@ def fits(value: Any, value_type: ValueType) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return False
     if value_type.family == "float":
-        is_number = isinstance(value, (int, float, np.integer, np.floating)) or type(value).__name__ == "Decimal"
-        return is_number and value == value and (not isinstance(value, int) or abs(value) <= sys.float_info.max)
+        if type(value).__name__ == "Decimal":
+            if not value.is_finite():
+                return not value.is_nan()
+        elif not isinstance(value, (int, float, np.integer, np.floating)) or value != value:
+            return False
+        return bool(abs(value) <= _LARGEST[value_type.bits]) or value in _INFINITE
     if not isinstance(value, (int, np.integer)):
         return False
     low, high = value_type.limits

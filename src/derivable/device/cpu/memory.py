@@ -93,6 +93,9 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     if count < _FEW:
         return np.empty(shape, dtype)
     dtype = np.dtype(dtype)
+    if count * dtype.itemsize >= 1 << 63:
+        # NumPy calls this a wrong size.
+        raise MemoryError(f"an array of {count} values")
     if count * dtype.itemsize < SMALLEST or dtype.hasobject:
         return np.empty(shape, dtype)
     size = _rounded(count * dtype.itemsize)

@@ -9,7 +9,7 @@ import numpy as np
 from derivable.bridge.products import exact_product
 from derivable.core.diagnostics import DomainError
 from derivable.tensor.call.tracked import refuse_complex
-from derivable.tensor.values.values import as_torch, has_torch
+from derivable.tensor.values.values import as_torch, dense_array, has_torch, has_traced
 
 Axes = tuple[int, ...]
 
@@ -22,7 +22,10 @@ def dense_einsum(operands: list[tuple[Any, Axes]], result: Axes, backend: str | 
     """
     arrays = [array for array, _ in operands]
     axes = [of for _, of in operands]
-    if backend == "torch" or has_torch(arrays):
+    if (backend == "torch" or has_torch(arrays)) and has_traced(arrays):
+        # Tensors of torch are constants there.
+        arrays = [dense_array(array) if has_torch([array]) else array for array in arrays]
+    elif backend == "torch" or has_torch(arrays):
         return _by_torch(arrays, axes, result)
     if all(isinstance(array, np.ndarray) for array in arrays):
         return _by_numpy(arrays, axes, result)

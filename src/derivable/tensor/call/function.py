@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from derivable.bridge.arrays import refuse_trace
+from derivable.bridge.arrays import refuse_unreadable
 from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
@@ -94,7 +94,7 @@ class Function:
     @staticmethod
     def _called(values: Mapping[str, Any], self: Function) -> Any:
         for value in values.values():
-            refuse_trace(value)
+            refuse_unreadable(value)
         if set(values) != set(self.variables):
             raise self._wrong_names(values, self.variables)
         operands = [values[name] for name in self.variables]

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.arrays import refuse_trace
+from derivable.bridge.arrays import refuse_unreadable
 from derivable.core.diagnostics import DomainError
 from derivable.tensor.analysis.axes import Axes
 from derivable.tensor.call.compilation import Kernel, compile
@@ -37,7 +37,7 @@ def run(
     numbers are Python's exact integers.
     """
     for value in values.values():
-        refuse_trace(value)
+        refuse_unreadable(value)
     record = scalar_semiring(semiring)
     shape = None if shape is None else checked_shape(shape, "a size of the shape that was asked for")
     if not isinstance(output, str | Format | None):

@@ -11,6 +11,7 @@ import numpy as np
 
 from derivable.algebra.semiring import Semiring
 from derivable.core.arguments import check_on_cpu
+from derivable.core.arrays import readable
 from derivable.core.diagnostics import DerivableError, DomainError, LayoutError
 
 
@@ -26,16 +27,14 @@ def named(name: str) -> str:
 
 def array_of_torch(value: Any, name: str) -> Any:
     """A tensor of torch without its record. Raises DomainError if it records one, UnsupportedError off the CPU."""
-    torch = imported("torch")
+    torch: Any = imported("torch")
     if value.requires_grad and torch.is_grad_enabled():
         raise DomainError(
             f"the torch tensor{named(name)} requires gradients, which a run by values does not record",
             hint="give `x.detach()`",
         )
     check_on_cpu(value, f"the torch tensor{named(name)}")
-    found = value.detach()
-    # NumPy has no numbers of 16 bits with as many exponents.
-    return found.float() if found.dtype == torch.bfloat16 else found
+    return readable(value.detach(), f"the torch tensor{named(name)}")
 
 
 @contextmanager

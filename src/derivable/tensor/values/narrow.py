@@ -1,6 +1,6 @@
 """The types of results: those of torch and JAX have the widest type of the floats of their library among the operands.
 
-Floats of 16 bits are computed with in 32 bits, and rounded once.
+Floats of 16 and 8 bits are computed with in 32 bits, and rounded once.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ from derivable.tensor.values.values import Coordinates, library_of
 
 
 def widened(values: Sequence[Any]) -> tuple[Sequence[Any], Any]:
-    """(the values, in float32 for floats of 16 bits, themselves if there are none; the type that a result is rounded
-    to, None if it is not)."""
-    if not any(getattr(_numbers(value), "dtype", _NO_TYPE).itemsize == 2 for value in values):
+    """(the values, in float32 for floats of 16 and 8 bits, themselves if there are none; the type that a result is
+    rounded to, None if it is not)."""
+    # Types of frames have no sizes.
+    if not any(getattr(getattr(_numbers(value), "dtype", None), "itemsize", 4) <= 2 for value in values):
         return values, None
     types = [_float_type(value) for value in values]
     known = {of for of in types if of is not None}
-    if not any(of.itemsize == 2 for of in known):
+    if not any(of.itemsize <= 2 for of in known):
         return values, None
-    wide = [_to(x, None) if of is not None and of.itemsize == 2 else x for x, of in zip(values, types)]
+    wide = [_to(x, None) if of is not None and of.itemsize <= 2 else x for x, of in zip(values, types)]
     return wide, known.pop() if len(known) == 1 else None
 
 
 def rounded(found: Any, dtype: Any) -> Any:
     """A result of torch or JAX in a type; others, and those of no floats, as they are."""
-    return found if dtype is None or _float_type(found) is None else _to(found, dtype)
+    known = _float_type(found)
+    # A result of one library has no type of another.
+    is_same = known is not None and isinstance(known, np.dtype) == isinstance(dtype, np.dtype)
+    return _to(found, dtype) if dtype is not None and is_same else found
 
 
 def widest(values: Iterable[Any]) -> Any:
@@ -44,9 +48,6 @@ def widest(values: Iterable[Any]) -> Any:
     floats = [x for x in map(_numbers, values) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     types = [x.dtype for x in floats if x.ndim] or [x.dtype for x in floats]
     return reduce(torch.promote_types, types) if types else None
-
-
-_NO_TYPE = np.dtype(np.float64)
 
 
 def _numbers(value: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.core.arguments import is_integer, without_numbers
+from derivable.core.arguments import is_integer
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, LayoutError, ShapeError
 from derivable.tensor.values.libraries import named
 
@@ -65,7 +66,4 @@ def nested_entries(
     indices = np.array(paths, np.int64).reshape(-1, axes).T
     if shape is None:
         shape = tuple(int(size) for size in indices.max(axis=1, initial=-1) + 1)
-    try:
-        return shape, indices, np.array(values) if values else np.empty(0)
-    except (RuntimeError, TypeError) as error:
-        raise without_numbers(error, f"a tensor{named(name)}") from None
+    return shape, indices, as_array(values, f"a number{named(name)}") if values else np.empty(0)

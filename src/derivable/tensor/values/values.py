@@ -20,7 +20,8 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.core import html
-from derivable.core.arguments import integer, is_integer, without_numbers
+from derivable.core.arguments import integer, is_integer
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, LayoutError, OutOfMemory, ShapeError, UnsupportedError
 from derivable.core.lazy import optional_module
 from derivable.core.registry import Registry
@@ -266,7 +267,11 @@ def as_torch(values: Any, device: Any = None) -> Any:
     if isinstance(values, np.ndarray) and min(values.strides, default=0) < 0:
         # NumPy takes arrays for contiguous that torch does not, those of one place.
         values = values.copy()
-    return torch.as_tensor(values, device=device)
+    try:
+        return torch.as_tensor(values, device=device)
+    except Exception:
+        # Torch has not all types of JAX.
+        return torch.as_tensor(as_array(values, "an operand"), device=device)
 
 
 def in_64_bits(values: Any) -> Any:
@@ -346,10 +351,7 @@ def elements(values: Any, semiring: Semiring, name: str = "") -> np.ndarray:
     Raises DomainError for complex numbers, texts, and what lies outside the semiring's domain.
     """
     of = named(name)
-    try:
-        array = np.asarray(values)
-    except (RuntimeError, TypeError) as error:
-        raise without_numbers(error, f"the tensor of values{of}") from None
+    array = as_array(values, f"the tensor of values{of}")
     if array.dtype.kind not in "biuf" and not (array.dtype == object and all(map(is_integer, array.flat))):
         wrong = [x for x in array.flat if not isinstance(x, Real)] if array.dtype == object else None
         raise DomainError(
@@ -475,7 +477,7 @@ def tracker(values: Iterable[Any], output: Any = None) -> str | None:
                 return "elsewhere"
             if (numbers.requires_grad and torch.is_grad_enabled()) or _is_observed():
                 found = "torch"
-        elif jax is not None and isinstance(numbers, jax.Array) and not (is_for_others and _is_concrete(numbers)):
+        elif jax is not None and isinstance(numbers, jax.Array) and not (is_for_others and is_concrete(numbers)):
             found = "JAX"
     return found
 
@@ -485,7 +487,13 @@ def has_torch(values: Iterable[Any]) -> bool:
     return torch is not None and any(isinstance(value, torch.Tensor) for value in values)
 
 
-def _is_concrete(array: Any) -> bool:
+def has_traced(values: Iterable[Any]) -> bool:
+    """Whether some are arrays that JAX traces."""
+    jax = imported("jax")
+    return jax is not None and any(isinstance(x, jax.Array) and not is_concrete(x) for x in values)
+
+
+def is_concrete(array: Any) -> bool:
     from jax.core import Tracer
 
     return not isinstance(array, Tracer)
@@ -524,20 +532,13 @@ def dense_array(value: Any, name: str = "") -> np.ndarray:
     if (torch := imported("torch")) and isinstance(value, torch.Tensor):
         with reading("torch", name):
             return array_of_torch(value, name).numpy()
-    if isinstance(value, np.ma.MaskedArray) and value.mask.any():
-        raise DomainError(
-            f"the array{named(name)} is masked at {int(value.mask.sum())} places, and an array holds every entry",
-            hint="`array.filled(0)` is zero there",
-        )
     try:
-        array = np.asarray(value)
+        array = as_array(value, f"the tensor{named(name)}")
     except ValueError:
         raise DomainError(
             f"the rows of the list{named(name)} have different lengths",
             hint="give a dictionary {index: {index: number}}",
         ) from None
-    except (RuntimeError, TypeError) as error:
-        raise without_numbers(error, f"the tensor{named(name)}") from None
     # What is in an array, and is no number, `elements` says.
     if array.dtype == object and not array.ndim and not is_integer(array.item()):
         raise DomainError(

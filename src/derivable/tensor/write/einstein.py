@@ -16,7 +16,7 @@ import numpy as np
 
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.arrays import refuse_trace
+from derivable.bridge.arrays import refuse_unreadable
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_choices import chosen_einsum, is_choice
@@ -90,7 +90,7 @@ def einsum(
     place in the subscripts, and what `values.coordinates` raises.
     """
     for operand in operands:
-        refuse_trace(operand)
+        refuse_unreadable(operand)
     if is_read():
         return in_graph(_einsum, dict(enumerate(operands)), subscripts, semiring, output, backend)
     wide, narrow = widened(operands)
