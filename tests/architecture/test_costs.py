@@ -49,7 +49,7 @@ LAYOUT = {
         *("EXPONENT", "MINUS", "NEWLINE", "NINE", "PLUS", "POINT", "RETURN", "ZERO", "_DIGITS", "_DIGITS_OF_FLOAT"),
     },
     "kernels/multi_block_fold.py": {"LOST", "WANTED_SLOTS", "WANTED_SPAN"},
-    "kernels/proof_form.py": {"CHOICE", "ENDLESS", "MOST_WORDS"},
+    "kernels/proof_form.py": {"ABSENT_COST", "CHOICE", "MOST_WORDS"},
     "kernels/proof_search.py": {
         "FEW_ROWS",
         "KEY",
@@ -65,7 +65,7 @@ LAYOUT = {
     "kernels/tag_rows.py": {"LANES"},
     "kernels/texts.py": {"AHEAD"},
     "kernels/triton_proofs.py": {"MOST", "MOST_WORDS", "_FLIPPED"},
-    "machine/merges.py": {"ENDLESS", "ONE"},
+    "machine/merges.py": {"NO_LIMIT", "ONE"},
     "policy/costs.py": {"FEW_PROOFS"},
     "run/orders.py": {"LEAST_WORD"},
     "run/queries.py": {"MOST_CHAINED"},

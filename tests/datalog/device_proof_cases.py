@@ -12,7 +12,7 @@ from derivable.bridge import torch_rows
 from derivable.bridge.torch_columns import Torch
 from derivable.datalog.apm import run as machine_run
 from derivable.datalog.kernels import device_proofs
-from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
+from derivable.datalog.kernels.proof_form import ABSENT_COST, ProofForm
 from derivable.device.cuda import row_sets
 
 PLACES = 3
@@ -30,7 +30,7 @@ def drawn(rng, form, literals, costs, choice, place, chance):
         chosen = rng.choice(literals, rng.integers(0, 5), replace=False)
         choices = [choice[x] for x in chosen if choice[x] >= 0]
         if rng.random() < chance or len(set(choices)) < len(choices):
-            found[at] = ENDLESS
+            found[at] = ABSENT_COST
             continue
         found[at : at + 2] = costs[place, chosen].sum(), len(chosen)
         for x in chosen:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import derivable as dv
-from derivable.datalog.ram.linear import BASE, linear_loop
+from derivable.datalog.ram.transitive_loop import BASE, linear_loop
 
 EDGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=25, unique=True)
 

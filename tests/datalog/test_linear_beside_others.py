@@ -9,8 +9,8 @@ import pytest
 import derivable as dv
 from datalog.naive import text_of
 from derivable.datalog.ram.check import check_ram
-from derivable.datalog.rules.linear import BASE, linear, transitive_relations
 from derivable.datalog.rules.text import rule_text
+from derivable.datalog.rules.transitive_rules import BASE, linear, transitive_relations
 
 # Facts that no rule reads: runs with few facts are as their rules are written.
 MORE = np.arange(64)[:, None]

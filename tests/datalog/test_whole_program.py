@@ -14,7 +14,7 @@ from datalog.test_drive import RULES, STRATUM
 from datalog.test_fused import NEVER, settings_of
 from datalog.test_num_threads import CLOSURE
 from derivable.datalog.machine.whole_program import WholeProgram
-from derivable.datalog.run import whole_program
+from derivable.datalog.run import small_runs
 from drawn import examples
 
 # A transitive rule, which reads what was before it; an equivalence in some spellings; texts; three atoms; negation of
@@ -37,7 +37,7 @@ def whole(compiled=False, note=lambda found: found is not None):
     """Whole programs from the first run on; what `note` says of the end of each, None where it failed."""
     with (
         settings_of(0, 1 << 12, 1 << 20, compiled, is_whole=True),
-        results_of(whole_program, "finish", note) as made,
+        results_of(small_runs, "finish", note) as made,
     ):
         yield made
 
@@ -154,7 +154,7 @@ def test_what_a_run_leaves_to_others_says_nothing_of_the_next():
 
 
 def test_many_facts_make_no_memory(calls_of):
-    made = calls_of(whole_program, "small_program")
+    made = calls_of(small_runs, "small_program")
     program, many = dv.Program(CLOSURE), np.stack([np.arange(0, 6000, 2), np.arange(1, 6000, 2)], 1)
     for _ in range(3):
         assert len(program.run(facts={"edge": many})["path"]) == len(many)

@@ -217,7 +217,7 @@ def _grounded(ram: Ram, store: FactStore, record: Semiring | Inference, watch: W
 def _tagged(ram: Ram, store: FactStore, columns: ColumnTags, name: str, watch: Watch, device: Any) -> Any:
     """The tables of a batch, whose tags are values."""
     from derivable.datalog.run.execute import Executor
-    from derivable.datalog.run.whole_program import run_whole
+    from derivable.datalog.run.small_runs import run_whole
     from derivable.datalog.tags.tags import SemiringTags
     from derivable.datalog.tags.topkproofs import TopProofTags
 

@@ -33,7 +33,7 @@ from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.foreign_join import ForeignFacts
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.profile import Profile, StratumEffort
-from derivable.datalog.run.whole_program import run_whole
+from derivable.datalog.run.small_runs import run_whole
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.ground_graph import GroundGraph
 from derivable.datalog.tags.provenance import (

@@ -18,12 +18,12 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.demand import Demand, demand
 from derivable.datalog.rules.keyed import with_keys
-from derivable.datalog.rules.linear import linear, transitive_relations
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.nodes import Clause, Generate, RuleProbability, Rules
 from derivable.datalog.rules.optimise import optimise
 from derivable.datalog.rules.projection import projected
 from derivable.datalog.rules.strata import stratify
+from derivable.datalog.rules.transitive_rules import linear, transitive_relations
 from derivable.datalog.rules.untagged import without_coins
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types import Typed, infer

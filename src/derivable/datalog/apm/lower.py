@@ -25,9 +25,9 @@ from derivable.algebra.semiring import TypedSemiring
 from derivable.datalog.apm.tables import MASK, ZEROS, Column, Host, LeftToHost, Table, Tables, column_type
 from derivable.datalog.kernels.proof_form import ProofForm
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.linear import BASE, linear_loop
 from derivable.datalog.ram.products import Product, products_of
 from derivable.datalog.ram.text import operator_texts
+from derivable.datalog.ram.transitive_loop import BASE, linear_loop
 from derivable.datalog.rules.nodes import AggregateRule, Relation
 from derivable.datalog.rules.text import expr_text, rule_text
 from derivable.datalog.scalars.nodes import Const, Var

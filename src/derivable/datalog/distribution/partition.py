@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from derivable.datalog.distribution.pivot import Pivots, Version
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.linear import transitive
 from derivable.datalog.rules.strata import cycles
+from derivable.datalog.rules.transitive_rules import transitive
 from derivable.datalog.scalars.nodes import Var
 
 # The facts of a relation that has rules too, and what a transitive relation was before its recursion.

@@ -3,7 +3,7 @@
 The lanes of a tag are its place, and for each of k proofs, best first: the cost, the number of literals, words of
 literals, words of choices. Literals and choices have numbers within their place: place s + 1 has those of sample s and
 those of all samples, place 0 these alone. The first literals are the highest bits, so that words compare as the
-proofs do. A proof that is not there costs `ENDLESS`, and has no bits.
+proofs do. A proof that is not there costs `ABSENT_COST`, and has no bits.
 
 Costs are those of `kernels.proofs`, and so is the order of proofs. A fact of no choice and its denial are the values of
 one, so two proofs contradict each other if they have a choice in common, and not the value. No literal denies a value
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from derivable.datalog.kernels import triton_proofs
-from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, ProofForm
+from derivable.datalog.kernels.proof_form import ABSENT_COST, CHOICE, ProofForm
 
 Column = torch.Tensor
 # Literals that are looked at together, where there are no kernels.
@@ -57,7 +57,7 @@ def times(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -
 def possible(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
     """Whether products, or sets of their own, have a proof; reads (*known, left, right) or (*known, set)."""
     costs, tied, _, _, *factors = columns
-    return ((_candidates(form, factors, costs, tied)[1] < ENDLESS).any(1),)
+    return ((_candidates(form, factors, costs, tied)[1] < ABSENT_COST).any(1),)
 
 
 def sums(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
@@ -97,7 +97,7 @@ def negated(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int)
         counts = torch.bincount(rows, minlength=count)
         known, first = found.index_select(0, rows), counts.cumsum(0) - counts
         after = _added(form, arrays, costs, tied, range(len(rows)), first, rows, None, (known, denied), count)[0]
-        found = torch.where((given[:, 0] < ENDLESS)[:, None], after, found)
+        found = torch.where((given[:, 0] < ABSENT_COST)[:, None], after, found)
     return (found,)
 
 
@@ -158,8 +158,8 @@ def _has_lost(form: ProofForm, before: Column, after: Column) -> Column:
     old, new = (x[:, 1:].view(len(x), form.k, form.width) for x in (before, after))
     old_words, new_words = (x[..., 2 : 2 + form.words] for x in (old[:, :, None], new[:, None]))
     contains = ((new_words & ~old_words) == 0).all(3) & (new_words != old_words).any(3)
-    contains &= new[:, None, :, 0] < ENDLESS
-    is_full = (old[..., 0] < ENDLESS).all(1)
+    contains &= new[:, None, :, 0] < ABSENT_COST
+    is_full = (old[..., 0] < ABSENT_COST).all(1)
     return (is_full & (contains.any(2).sum(1) > 1)).any()
 
 
@@ -191,7 +191,7 @@ def _candidates(form: ProofForm, factors: Sequence[Column], costs: Column, tied:
         size[part] -= literals.sum(1)
         if form.choices:
             same = _unpacked(common[:, : form.words] & tied[at]).sum(1)
-            cost[part[_unpacked(common[:, form.words :]).sum(1) > same]] = ENDLESS
+            cost[part[_unpacked(common[:, form.words :]).sum(1) > same]] = ABSENT_COST
     return place, cost.view(shape), size.view(shape), (x[..., 2:] | y[..., 2:]).view(*shape, form.width - 2)
 
 
@@ -208,7 +208,7 @@ def _best(
         return after, news, changed
     words, numbers = bits[:, : form.words], torch.arange(number, device=device)
     keys = [cost, size, *(words ^ _FLIPPED).unbind(1)]
-    is_open = cost < ENDLESS
+    is_open = cost < ABSENT_COST
     for rank in range(form.k):
         is_best = is_open
         for key in keys:
@@ -248,7 +248,7 @@ def _unpacked(words: Column) -> Column:
 @lru_cache(64)
 def _nothing(form: ProofForm, device: Any) -> Column:
     """The set without a proof."""
-    return torch.tensor([0, *[ENDLESS, *[0] * (form.width - 1)] * form.k], device=device)
+    return torch.tensor([0, *[ABSENT_COST, *[0] * (form.width - 1)] * form.k], device=device)
 
 
 @lru_cache(64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # The cost of a proof that is not there.
-ENDLESS = 1 << 60
+ABSENT_COST = 1 << 60
 # Words of the literals of a sample, and of its choices, at most.
 MOST_WORDS = 64
 # The bit of a literal that denies from which on it says which choice this is of; see `ProofLanes.known`.

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from derivable.datalog.kernels.proof_form import ENDLESS, ProofForm
+from derivable.datalog.kernels.proof_form import ABSENT_COST, ProofForm
 from derivable.device.cuda.row_sets import TILE, kernel_of
 
 # For how many proofs there are kernels, and for how many words of one, which a lane has in registers.
@@ -43,7 +43,7 @@ def fold(costs, tied, lost, order, first, before, left, right, after, news, chan
 
 # One of the proofs that are kept; `kept` are the words of those before.
 _RANK = """
-best_cost = group * 0 + ENDLESS
+best_cost = group * 0 + ABSENT_COST
 best_size = group * 0
 {no_bits}
 is_new = group * 0
@@ -54,7 +54,7 @@ while tl.max((at < end).to(tl.int32), 0) > 0:
     row = {row}
 {candidates}
     at += 1
-there = (best_cost < ENDLESS).to(tl.int64)
+there = (best_cost < ABSENT_COST).to(tl.int64)
 is_changed = is_changed | (is_new & there)
 {store}
 """
@@ -62,7 +62,7 @@ is_changed = is_changed | (is_new & there)
 _OLD = """
 for p in range(0, {k}):
     from_before = before + group * LANES + 1 + p * WIDTH
-    cost = tl.load(from_before, mask=is_group, other=ENDLESS)
+    cost = tl.load(from_before, mask=is_group, other=ABSENT_COST)
     size = tl.load(from_before + 1, mask=is_group, other=0)
 {bits}
 {consider}
@@ -72,7 +72,7 @@ _ONE_FACTOR = """
 place = tl.maximum(place, tl.load(left + row * LANES, mask=is_row, other=0))
 for p in range(0, {k}):
     from_left = left + row * LANES + 1 + p * WIDTH
-    cost = tl.load(from_left, mask=is_row, other=ENDLESS)
+    cost = tl.load(from_left, mask=is_row, other=ABSENT_COST)
     size = tl.load(from_left + 1, mask=is_row, other=0)
 {bits}
 {consider}
@@ -86,7 +86,7 @@ place = tl.maximum(place, own)
 for pq in range(0, {pairs}):
     from_left = left + row * LANES + 1 + (pq // {k}) * WIDTH
     from_right = right + row * LANES + 1 + (pq % {k}) * WIDTH
-    cost = tl.load(from_left, mask=is_row, other=ENDLESS) + tl.load(from_right, mask=is_row, other=0)
+    cost = tl.load(from_left, mask=is_row, other=ABSENT_COST) + tl.load(from_right, mask=is_row, other=0)
     size = tl.load(from_left + 1, mask=is_row, other=0) + tl.load(from_right + 1, mask=is_row, other=0)
     tied_number = group * 0
     choice_number = group * 0
@@ -130,7 +130,7 @@ is_full = is_group
 number_gone = group * 0
 for p in range(0, {k}):
     from_before = before + group * LANES + 1 + p * WIDTH
-    is_full = is_full & (tl.load(from_before, mask=is_group, other=ENDLESS) < ENDLESS)
+    is_full = is_full & (tl.load(from_before, mask=is_group, other=ABSENT_COST) < ABSENT_COST)
 {bits}
     is_gone = is_group & (lane < 0)
 {contained}
@@ -161,7 +161,7 @@ def _consider(form: ProofForm, rank: int, new: int) -> str:
     for kept in range(rank):
         missing = " | ".join(f"(kept{kept}_{w} & ~bits{w})" for w in range(form.words))
         lines.append(f"is_better = is_better & ((there{kept} == 0) | (({missing}) != 0))")
-    lines += ["is_better = is_better & (cost < ENDLESS)", "best_cost = tl.where(is_better, cost, best_cost)"]
+    lines += ["is_better = is_better & (cost < ABSENT_COST)", "best_cost = tl.where(is_better, cost, best_cost)"]
     lines.append("best_size = tl.where(is_better, size, best_size)")
     lines += [f"best{w} = tl.where(is_better, bits{w}, best{w})" for w in range(form.width - 2)]
     lines.append(f"is_new = tl.where(is_better, {new}, is_new)")
@@ -196,7 +196,7 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
                         count_tied=count_tied if has_choices else "",
                     )
                 )
-            conflict = "    cost = tl.where(choice_number > tied_number, ENDLESS, cost)" if form.choices else ""
+            conflict = "    cost = tl.where(choice_number > tied_number, ABSENT_COST, cost)" if form.choices else ""
             bits = indent("".join(common), "    ")
             candidates = _TWO_FACTORS.format(k=k, pairs=k * k, bits=bits, conflict=conflict, consider=consider)
         else:
@@ -206,7 +206,7 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
             candidates = _ONE_FACTOR.format(k=k, bits=bits, consider=consider)
         old = _OLD.format(k=k, bits=old_bits, consider=indent(_consider(form, rank, 0), "    "))
         store = []
-        for name, cost in (("after", "best_cost"), ("news", "tl.where(is_new != 0, best_cost, ENDLESS)")):
+        for name, cost in (("after", "best_cost"), ("news", "tl.where(is_new != 0, best_cost, ABSENT_COST)")):
             to = f"{name} + group * LANES + {1 + rank * width}"
             keep = "{}" if name == "after" else "tl.where(is_new != 0, {}, 0)"
             store.append(f"tl.store({to}, {cost}, mask=is_group)")
@@ -225,7 +225,7 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
     old_place = "        place = tl.load(before + group * LANES, mask=is_group, other=0)" if has_before else ""
     lost = indent(_lost(form, old_bits), " " * 8) if has_before and k > 1 else ""
     text = _FOLD.format(old_place=old_place, ranks=indent("\n".join(ranks), " " * 8), lost=lost)
-    numbers = {"LANES": form.lanes, "WIDTH": width, "LITERALS": 64 * form.words, "ENDLESS": ENDLESS}
+    numbers = {"LANES": form.lanes, "WIDTH": width, "LITERALS": 64 * form.words, "ABSENT_COST": ABSENT_COST}
     for name, number in numbers.items():
         text = text.replace(name, str(number))
     return "\n".join(line for line in text.splitlines() if line.strip())

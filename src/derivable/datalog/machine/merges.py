@@ -33,7 +33,7 @@ else:
 # The set of proofs that changes no product.
 ONE = 1
 # As good as no limit.
-ENDLESS = 1 << 62
+NO_LIMIT = 1 << 62
 
 
 class Candidates:
@@ -189,7 +189,7 @@ class Sums(Merge):
             width = max(table.width for table in tables)
             self.candidates = [Candidates(width, dtypes, policy().cache_rows)] * len(tables)
         machine.have_parts(len(dtypes))
-        machine.memory[w.ENDLESS] = ENDLESS
+        machine.memory[w.LEFT_WITHOUT_PAUSE] = NO_LIMIT
         self.lists = [[np.empty(0, np.int64), np.empty(0, np.int64)] for _ in tables]
         self.touched = [zero_pages(0, np.int32) for _ in tables]
         self.pending = [[np.empty(0, dtype) for dtype in dtypes] for _ in tables]
@@ -248,7 +248,7 @@ class Sums(Merge):
                 case "own":
                     arguments.append(words + part)
                 case "left":
-                    arguments.append(w.ENDLESS)
+                    arguments.append(w.LEFT_WITHOUT_PAUSE)
                 case "next_round":
                     arguments.append(w.NEXT_ROUND)
                 case "log":

@@ -18,7 +18,7 @@ from derivable.core.lazy import later
 from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.machine import ROUTE, Handlers, Machine
-from derivable.datalog.machine.merges import ENDLESS, merge_of
+from derivable.datalog.machine.merges import NO_LIMIT, merge_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 
@@ -81,7 +81,7 @@ class Recursion:
         machine.activity[:, 0] = machine.memory[machine.bases + w.STOP] > machine.memory[machine.bases + w.START]
         machine.activity[:, 1] = 0
         control[w.STORES_STOP], control[w.TABLES_STOP] = len(self.stores), len(machine.tables)
-        control[w.MOST] = min(most_of_round, ENDLESS)
+        control[w.MOST] = min(most_of_round, NO_LIMIT)
         return self.go_on(most)
 
     def go_on(self, most: float = inf) -> bool:
@@ -109,11 +109,11 @@ class Recursion:
         executor, limits = self.executor, self.executor.watch.limits
         stratum = executor.stratum_effort[executor.number]
         rounds = [n - stratum.rounds + 2 for n in (limits.iteration_limit, limits.round_limit) if n is not None]
-        rows = min(executor.plan_again - stratum.rows, most, ENDLESS)
+        rows = min(executor.plan_again - stratum.rows, most, NO_LIMIT)
         if limits.tuple_limit is not None:
             # The error names the round that passed the limit.
             rows = min(rows, limits.tuple_limit - executor.watch.num_tuples + 1)
-        return min(rounds, default=ENDLESS), int(max(1, rows))
+        return min(rounds, default=NO_LIMIT), int(max(1, rows))
 
     # Handlers
 

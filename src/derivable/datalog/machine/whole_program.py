@@ -22,7 +22,7 @@ from derivable.datalog.kernels import row_sets
 from derivable.datalog.machine import words as w
 from derivable.datalog.machine.forms import Form
 from derivable.datalog.machine.machine import Machine, are_compiled
-from derivable.datalog.machine.merges import ENDLESS, Proofs, merge_of
+from derivable.datalog.machine.merges import NO_LIMIT, Proofs, merge_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.assumed import Assumed
@@ -107,7 +107,7 @@ class WholeProgram:
         self.most_candidates = policy().chunk + policy().small_round * count
         self.fresh = np.zeros_like(machine.control)
         self.fresh[[w.ONLY_TABLE, w.STRATUM]] = -1
-        self.fresh[[w.MOST, w.ROUNDS]] = ENDLESS
+        self.fresh[[w.MOST, w.ROUNDS]] = NO_LIMIT
         self.fresh[w.ROWS_LEFT], self.fresh[w.DOUBT] = most_rows, most_rows - policy().small_round
         self.fresh[w.TIMES] = policy().far_off
         self.constants: list[tuple[int, Const]] = []

@@ -15,7 +15,7 @@ INDEX_FULL, NEEDS_KERNEL, ENDED, STOPPED, SHORTCUT, MERGE, PROOFS_FULL, PLAN_AGA
 # tables with tags the number of the next round, in which rows become recent, and of the last one in which stable ones
 # have: rounds are numbered through all runs of a memory. And the rows that become recent at once where they do so in
 # pieces, of which so many may wait.
-LEFT, ENDLESS, NEXT_ROUND, BOUND, PIECE, FIRST_FREE = range(6)
+LEFT, LEFT_WITHOUT_PAUSE, NEXT_ROUND, BOUND, PIECE, FIRST_FREE = range(6)
 MOST_WAITING = 32
 
 # A table. Rows from START to STOP are recent, those below STABLE and VISIBLE are read as that.

@@ -46,7 +46,7 @@ def _attempt(explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: in
     line, source = wording.place(clause.span)
     rule = wording.rule(clause)
     # What the head computes is an equation like others, behind the body.
-    bound_terms, equations = literal_order.asked(clause, columns)
+    bound_terms, equations = literal_order.bound_terms(clause, columns)
     terms = list(clause.terms)
     for column, term in zip(columns, bound_terms):
         terms[column] = term

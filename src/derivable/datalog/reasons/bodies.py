@@ -17,7 +17,7 @@ from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.rows import Index, Row, Rows
 from derivable.datalog.reasons.scalar import Evaluate, evaluator, value_of
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.literal_order import Define, Ordering, Step, asked
+from derivable.datalog.rules.literal_order import Define, Ordering, Step, bound_terms
 from derivable.datalog.values.values import word_of
 
 Test = Callable[[list[int]], bool]
@@ -118,7 +118,7 @@ class Body:
         self.clause, self.model = clause, model
         coins = [literal for literal in clause.body if isinstance(literal, r.RuleProbability)]
         self.coin = coins[0] if coins else None
-        terms, equations = asked(clause, tuple(range(len(clause.terms))) if columns is None else columns)
+        terms, equations = bound_terms(clause, tuple(range(len(clause.terms))) if columns is None else columns)
         self.literals = [node for node in clause.body if not isinstance(node, r.RuleProbability)]
         whole = [*self.literals, *equations]
         names = dict.fromkeys(v.name for node in (*terms, *whole, *clause.terms) for v in r.variables(node))

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.literal_order import asked, bound_columns
+from derivable.datalog.rules.literal_order import bound_columns, bound_terms
 from derivable.datalog.rules.sideways import Columns, Patterns, Unbound, passing
 from derivable.datalog.rules.strata import cycles, dependencies, dependents, reached
 
@@ -51,7 +51,7 @@ def adorn(program: r.Rules, automatic: bool = True, whole: Collection[str] = ())
 
 def guarded(clause: r.Clause, columns: Columns, demand: str) -> r.Clause:
     """The clause for those values of its bound columns that are demanded: `fib(x, a) :- #demand_fib_bf(x), ...`."""
-    terms, equations = asked(clause, columns)
+    terms, equations = bound_terms(clause, columns)
     guard = r.Atom(demand, terms, clause.span)
     return r.Clause(clause.relation, clause.terms, (guard, *equations, *clause.body), clause.span)
 

@@ -191,7 +191,7 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
 
     Raises BindingError for a variable that nothing binds.
     """
-    queried, equations = asked(clause, bound_columns(program.relations[clause.relation].demand))
+    queried, equations = bound_terms(clause, bound_columns(program.relations[clause.relation].demand))
     ordering = Ordering((*clause.body, *equations))
     ordering.bind(name for term in queried for name in r.names(term))
     for position in atoms:
@@ -220,7 +220,7 @@ def bound_columns(pattern: str | None) -> tuple[int, ...]:
     return tuple(column for column, letter in enumerate(pattern or "") if letter == "b")
 
 
-def asked(clause: r.Clause, columns: tuple[int, ...]) -> tuple[tuple[r.Var | r.Const, ...], tuple[r.Filter, ...]]:
+def bound_terms(clause: r.Clause, columns: tuple[int, ...]) -> tuple[tuple[r.Var | r.Const, ...], tuple[r.Filter, ...]]:
     """The terms that a clause is asked with in these columns of its head, and the equations that say what an
     expression there is equal to."""
     terms: list[r.Var | r.Const] = []

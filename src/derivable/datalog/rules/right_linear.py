@@ -24,7 +24,7 @@ from dataclasses import replace
 from derivable.core.diagnostics import BindingError
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import Adorned
-from derivable.datalog.rules.literal_order import asked, order
+from derivable.datalog.rules.literal_order import bound_terms, order
 from derivable.datalog.rules.share import renamed
 from derivable.datalog.rules.sideways import Columns
 from derivable.datalog.rules.strata import cycles, dependencies
@@ -111,7 +111,7 @@ class _Flipped:
             or not self.hands_through(rule, recursive_atoms[0])
         ):
             return False
-        terms, equations = asked(rule, self.columns)
+        terms, equations = bound_terms(rule, self.columns)
         start = r.Atom(self.reached, (*self.seeds, *terms), rule.span)
         next_terms = tuple(term for c in self.columns if (term := recursive_atoms[0].terms[c]) is not None)
         others = tuple(literal for literal in rule.body if literal is not recursive_atoms[0])
@@ -120,7 +120,7 @@ class _Flipped:
 
     def answer(self, rule: r.Clause) -> None:
         """Add the answers that a rule without recursion has for what is reached."""
-        terms, equations = asked(rule, self.columns)
+        terms, equations = bound_terms(rule, self.columns)
         start = r.Atom(self.reached, (*self.seeds, *terms), rule.span)
         seeds = dict(zip(self.columns, self.seeds))
         head = tuple(seeds.get(c, term) for c, term in enumerate(rule.terms))

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.rules.linear import BASE
 from derivable.datalog.rules.projection import PART
 from derivable.datalog.rules.strata import dependents
+from derivable.datalog.rules.transitive_rules import BASE
 from derivable.datalog.values.values import U32
 
 SAMPLES = "#samples"

@@ -45,7 +45,7 @@ def demanded(
 ) -> FactStore:
     """The facts of the demand relations of a RAM program, without those that are in the tables `known`."""
     from derivable.datalog.run.execute import Executor
-    from derivable.datalog.run.whole_program import run_whole
+    from derivable.datalog.run.small_runs import run_whole
 
     demand = FactStore(facts.symbols, facts.random)
     first = ram.demand

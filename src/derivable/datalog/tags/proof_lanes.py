@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from derivable.core.interrupts import sigint_deferred
-from derivable.datalog.kernels.proof_form import CHOICE, ENDLESS, MOST_WORDS, ProofForm
+from derivable.datalog.kernels.proof_form import ABSENT_COST, CHOICE, MOST_WORDS, ProofForm
 from derivable.datalog.kernels.proofs import ONE, ZERO
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.tables.tag_columns import within
@@ -99,7 +99,7 @@ class ProofLanes:
         form, store = self.form, self.store
         counts = store.number_of(tags)
         lanes = np.zeros((len(tags), form.lanes), np.int64)
-        lanes[:, 1 :: form.width] = ENDLESS
+        lanes[:, 1 :: form.width] = ABSENT_COST
         rows, rank = np.repeat(np.arange(len(tags)), counts), within(counts)
         lane = 1 + rank * form.width
         lanes[rows, lane] = store.heads[store.offsets[tags][rows] + rank, 1]
@@ -119,7 +119,7 @@ class ProofLanes:
         """The numbers [row] of sets in the store, which are inserted there."""
         form, store = self.form, self.store
         proofs = lanes[:, 1:].reshape(len(lanes), form.k, form.width)
-        is_there = proofs[..., 0] < ENDLESS
+        is_there = proofs[..., 0] < ABSENT_COST
         is_one = (is_there & (proofs[..., 1] == 0)).any(axis=1)
         row, rank = np.nonzero(is_there & ~is_one[:, None])
         chosen, counts = proofs[row, rank], np.bincount(row, minlength=len(lanes))

@@ -97,7 +97,7 @@ class ColumnTags(ScalarColumns, ABC):
     is_tagged = True
     # Whether times distributes over the sums of worlds, which exclude each other.
     sums_distribute = True
-    # What the kernels of a whole program depend on, see `run.whole_program`; None where there are none for these tags.
+    # What the kernels of a whole program depend on, see `run.small_runs`; None where there are none for these tags.
     form: Hashable = None
 
     @abstractmethod

@@ -20,7 +20,7 @@ A rule that only goes on from the rows of `p` on one side, `p(x, z) :- p(x, y), 
 closure goes on there too, `p(x, z) :- p(x, y), #base_p(y, z)`: what it derives ends no pair that others begin with.
 
 A pair has other derivations then, so it is for tags that do not say how often or by what a row is derived. A relation
-that has facts is left alone, and so is one whose transitive rule is the only recursive one (`ram.linear`).
+that has facts is left alone, and so is one whose transitive rule is the only recursive one (`ram.transitive_loop`).
 Source: Naughton, Ramakrishnan, Sagiv, Ullman, "Efficient evaluation of right-, left-, and multi-linear rules", 1989,
 for the single rule; that the base may grow in the recursion follows from the least fixpoint of both programs.
 """

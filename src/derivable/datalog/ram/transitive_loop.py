@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.lower import store
-from derivable.datalog.rules.linear import transitive
 from derivable.datalog.rules.literal_order import Ordering
 from derivable.datalog.rules.nodes import Atom
+from derivable.datalog.rules.transitive_rules import transitive
 
 # The name of what a relation was before its recursion.
 BASE = "#base"

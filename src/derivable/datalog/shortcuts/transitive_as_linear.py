@@ -1,11 +1,11 @@
-"""Transitive recursion without tags, run as a linear one: see `ram.linear`."""
+"""Transitive recursion without tags, run as a linear one: see `ram.transitive_loop`."""
 
 from __future__ import annotations
 
 from typing import Self
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.ram.linear import BASE, linear_loop
+from derivable.datalog.ram.transitive_loop import BASE, linear_loop
 from derivable.datalog.shortcuts.shortcut import Run, Shortcut
 
 
