@@ -13,11 +13,6 @@ from derivable.algebra.monoids import NAMED, matrix_product, operator
 from derivable.algebra.typed import TypedMonoid
 
 
-def argmax(a, b):
-    first = b[0] <= a[0]
-    return where(first, a[0], b[0]), where(first, a[1], b[1])
-
-
 def best(a, b):
     """Of two pairs (value, place) the one of the larger value, and the smaller place among equals."""
     first = (a[0] > b[0]) | (equal(a[0], b[0]) & (a[1] <= b[1]))
@@ -72,10 +67,13 @@ def semidirect(a, b):
 
 @dataclass(frozen=True)
 class Case:
+    """`draw` gives the scalars of elements, an array each; by index only what commutes makes sense."""
+
     name: str
     operator: Monoid
     dtypes: tuple[str, ...]
     draw: Callable[[np.random.Generator, tuple[int, ...]], list[np.ndarray]]
+    commutes: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -92,6 +90,11 @@ class Case:
             np.stack(components[start:stop], axis=-1).astype(dtype)
             for start, stop, dtype in zip(typed.starts, typed.starts[1:], typed.leaf_dtypes)
         )
+
+    def arrays(self, rows: int, batch: tuple[int, ...] = (), seed: int = 0) -> list[np.ndarray]:
+        """[leaf] arrays [row, *batch, *shape of the leaf] of float64, from the normal distribution."""
+        rng = np.random.default_rng(seed)
+        return [rng.normal(size=(rows, *batch, *shape)) for shape in self.operator.element.leaf_shapes]
 
 
 def normal(count: int, scale: float = 1.0):
@@ -112,30 +115,40 @@ def tied(rng, shape):
 
 F = "float64"
 CASES = [
-    Case("add", NAMED["add"], (F,), normal(1)),
-    Case("mul with zeros", NAMED["mul"], (F,), with_zeros),
-    Case("max with ties", NAMED["max"], (F,), tied),
-    Case("logaddexp", NAMED["logaddexp"], (F,), normal(1, 3.0)),
+    Case("add", NAMED["add"], (F,), normal(1), commutes=True),
+    Case("mul with zeros", NAMED["mul"], (F,), with_zeros, commutes=True),
+    Case("max with ties", NAMED["max"], (F,), tied, commutes=True),
+    Case("logaddexp", NAMED["logaddexp"], (F,), normal(1, 3.0), commutes=True),
     Case(
         "saturated add",
-        operator(lambda a, b: minimum(a + b, 15.0), neutral=0.0),
+        operator(lambda a, b: minimum(a + b, 2.6), neutral=0.0, name="saturated sum"),
         (F,),
-        lambda rng, shape: [rng.uniform(0, 3, shape)],
+        lambda rng, shape: [rng.uniform(0, 2.5, shape)],
+        commutes=True,
+    ),
+    Case(
+        "soft or",
+        operator(lambda a, b: a + b - a * b, neutral=0.0),
+        (F,),
+        lambda rng, shape: [rng.uniform(0, 1, shape)],
+        commutes=True,
     ),
     Case("last", operator(lambda a, b: where(b < 0, a, b), neutral=-1.0), (F,), normal(1)),
-    Case("argmax", operator(argmax, neutral=(-np.inf, -1)), (F, "int64"), pairs),
-    Case("crossing", operator(crossing, neutral=(0.0, 1.0)), (F, F), normal(2)),
+    Case("argmax", operator(best, neutral=(-np.inf, 2**62)), (F, "int64"), pairs, commutes=True),
+    Case("crossing", operator(crossing, neutral=(0.0, 1.0)), (F, F), normal(2), commutes=True),
     Case(
         "complex products",
         operator(lambda a, b: (a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]), neutral=(1.0, 0.0)),
         (F, F),
         normal(2),
+        commutes=True,
     ),
     Case(
         "add, mul, max",
         operator(lambda a, b: (a[0] + b[0], a[1] * b[1], maximum(a[2], b[2])), neutral=(0.0, 1.0, -np.inf)),
         (F, F, F),
         normal(3),
+        commutes=True,
     ),
     Case("linear functions", operator(linear, neutral=(1.0, 0.0)), (F, F), normal(2)),
     Case(
@@ -144,11 +157,18 @@ CASES = [
         (F,) * 6,
         normal(6, 0.7),
     ),
+    Case(
+        "matrix and vector",
+        operator(lambda f, g: (f[0] @ g[0], f[1] @ g[0] + g[1]), neutral=(np.eye(2), np.zeros(2))),
+        (F, F),
+        normal(6, 0.6),
+    ),
     Case("permuted blocks", operator(permuted, neutral=(0.0, 1.0, 0.0, 1.0, 1.0, -np.inf, 0.0)), (F,) * 7, normal(7)),
     Case("semidirect in log space", operator(semidirect, neutral=(0.0, -np.inf)), (F, F), normal(2)),
     Case("2x2 products", matrix_product(2), (F,), normal(4)),
     Case("3x3 products", matrix_product(3), (F,), normal(9, 0.6)),
     Case("4x4 products", matrix_product(4), (F,), normal(16, 0.5)),
+    Case("2x2 log products", matrix_product(2, "log"), (F,), normal(4)),
     Case("3x3 log products", matrix_product(3, "log"), (F,), normal(9)),
     Case("2x2 best paths", matrix_product(2, "max_plus"), (F,), normal(4)),
     Case("3x3 best paths", matrix_product(3, "max_plus"), (F,), normal(9)),
@@ -159,3 +179,4 @@ CASES = [
         normal(2),
     ),
 ]
+BY_NAME = {case.name: case for case in CASES}

@@ -167,32 +167,34 @@ def test_arrays_of_jax(name):
         np.testing.assert_allclose(found, [total(w, values, make, ours) for w in many], rtol=1e-9)
 
 
-def test_functions_of_jax_for_other_devices():
-    """The adjoints of all copies of a parameter add up to those of the kernels, also beside integers."""
-    bits = torch.tensor(3)
-    x, w = np.random.default_rng(0).random(12), np.full(12, 0.7)
-    for function, more in ((soft_maximum(number(0.7)), [w]), (lambda a, b: a + b + 0 * bits, [np.full(12, 3)])):
-        op, _ = P.operator(function, neutral=-math.inf).with_parameters(("float64",))
-        for kind, structure in (
-            ("scan", None),
-            ("segment_reduce", np.array([0, 5, 5, 12])),
-            ("reduce_by_index", x > 0.5),
-        ):
-            fold = Fold(kind, op, kind == "scan")
-            where = None if structure is None else structure.astype(np.int64)
-            operands = [x, *more] if fold.groups == 1 else [x[:2], more[0][:2], x, *more]
-            results = fold.apply(where, operands)
-            seeds = [np.ones_like(results[0]), *([None] * (len(fold.float_leaves) - 1))]
-            expected = fold.pull(where, seeds, operands, results)
-            with jax.enable_x64(True):
-                apply, pull = fold.elsewhere("JAX")
-                found = apply(where, operands)
-                np.testing.assert_allclose(found[0], results[0])
-                pulled = pull(where, seeds, [jnp.asarray(x) for x in operands], found)
-            step = len(fold.float_leaves)
-            for leaf in range(step):
-                totals = [sum(np.sum(part) for part in parts[leaf::step]) for parts in (pulled, expected)]
-                np.testing.assert_allclose(*totals)
+INTEGER = torch.tensor(3)
+OF_OTHER_DEVICES = {  # kind and operator -> structure, the operator, what it holds
+    "scan": (None, soft_maximum(number(0.7)), 0.7),
+    "segment_reduce": (np.array([0, 5, 5, 12]), soft_maximum(number(0.7)), 0.7),
+    "reduce_by_index": (np.arange(12) % 3 - 1, soft_maximum(number(0.7)), 0.7),
+    "reduce_by_index beside an integer": (np.arange(12) % 3 - 1, lambda a, b: a + b + 0 * INTEGER, 3),
+}
+
+
+@pytest.mark.parametrize("case", OF_OTHER_DEVICES)
+def test_functions_of_jax_for_other_devices(case):
+    """The adjoints of all copies of a parameter add up to those of the kernels."""
+    (structure, function, held), kind = OF_OTHER_DEVICES[case], case.split()[0]
+    fold = Fold(kind, P.operator(function, neutral=-math.inf).with_parameters(("float64",))[0], kind == "scan")
+    x, copies = np.random.default_rng(0).random(12), np.full(12, held)
+    operands = [x, copies] if fold.groups == 1 else [x[:2], copies[:2], x, copies]
+    results = fold.apply(structure, operands)
+    seeds = [np.ones_like(results[0]), *([None] * (len(fold.float_leaves) - 1))]
+    expected = fold.pull(structure, seeds, operands, results)
+    with jax.enable_x64(True):
+        apply, pull = fold.elsewhere("JAX")
+        found = apply(structure, operands)
+        np.testing.assert_allclose(found[0], results[0])
+        pulled = pull(structure, seeds, [jnp.asarray(x) for x in operands], found)
+    step = len(fold.float_leaves)
+    for leaf in range(step):
+        totals = [sum(np.sum(part) for part in parts[leaf::step]) for parts in (pulled, expected)]
+        np.testing.assert_allclose(*totals)
 
 
 def test_numpy_values_beside_a_parameter_of_jax():

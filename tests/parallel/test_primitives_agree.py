@@ -1,5 +1,6 @@
 """Every primitive on every device against independent routes: NumPy, SciPy, torch, plain Python."""
 
+import functools
 import inspect
 import itertools
 import math
@@ -24,51 +25,22 @@ from derivable.parallel.table import PRIMITIVES
 
 DEVICES = {"reference": reference, "cpu": dispatch}
 SOFT = Semiring("probabilistic_or", plus=lambda a, b: a + b - a * b, times=lambda a, b: a * b, zero=0.0, one=1.0)
-FLOAT_OPERATORS = ["add", "mul", "min", "max", "logaddexp", SOFT]
+# name -> (operator, the same in Python, what it makes of nothing)
+OPERATORS = {
+    "add": ("add", lambda a, b: a + b, 0),
+    "mul": ("mul", lambda a, b: a * b, 1),
+    "min": ("min", min, math.inf),
+    "max": ("max", max, -math.inf),
+    "logaddexp": ("logaddexp", np.logaddexp, -math.inf),
+    "soft or": (SOFT, lambda a, b: a + b - a * b, 0.0),
+    "or": ("or", lambda a, b: a or b, False),
+    "and": ("and", lambda a, b: a and b, True),
+}
 
 
 @pytest.fixture(params=DEVICES)
 def device(request):
     return DEVICES[request.param]
-
-
-def plain(operator, a, b):
-    if isinstance(operator, Semiring):
-        return a + b - a * b
-    return {
-        "add": lambda: a + b,
-        "mul": lambda: a * b,
-        "min": lambda: min(a, b),
-        "max": lambda: max(a, b),
-        "logaddexp": lambda: np.logaddexp(a, b),
-        "or": lambda: a or b,
-        "and": lambda: a and b,
-    }[operator]()
-
-
-EMPTY = {"add": 0, "mul": 1, "min": math.inf, "max": -math.inf, "logaddexp": -math.inf, "or": False, "and": True}
-
-
-def fold(operator, values):
-    result = None
-    for value in values:
-        result = value if result is None else plain(operator, result, value)
-    if result is None:
-        return 0.0 if isinstance(operator, Semiring) else EMPTY[operator]
-    return result
-
-
-def name(operator):
-    return operator if isinstance(operator, str) else operator.name
-
-
-def values_for(operator, n, batch, seed, dtype="float64"):
-    rng = np.random.default_rng(seed)
-    # Few distinct values, so that ties and zeros are common.
-    values = rng.choice([0.0, 0.25, 0.5, 0.5, 0.75, 1.0, 1.5], (n, *batch))
-    if operator == "logaddexp":
-        values = np.where(values == 0, -np.inf, values)
-    return values.astype(dtype)
 
 
 def test_signatures_are_those_of_the_reference():
@@ -91,60 +63,44 @@ def test_rows_of_the_registry_are_complete():
         assert "Derivative" in text
 
 
-@pytest.mark.parametrize("operator", [*FLOAT_OPERATORS, "or", "and"])
-def test_folds_against_plain_python(device, num_threads, operator):
+@pytest.mark.parametrize("name", OPERATORS)
+def test_folds_against_plain_python(device, num_threads, name):
     for batch in ((), (3,), (2, 2), (0,)):
-        folds_against_plain_python(device, operator, batch)
+        folds_against_plain_python(device, *OPERATORS[name], batch)
 
 
-def folds_against_plain_python(device, operator, batch):
-    n, buckets = 23, 6
-    values = values_for(operator, n, batch, 1)
-    if operator in ("or", "and"):
-        values = values > 0.4
-    rng = np.random.default_rng(2)
-    indices = rng.integers(-1, buckets, n)
-    offsets = np.array([0, 0, 4, 5, 5, 15, 23, 23])
-    destination = values[:buckets]
+def folds_against_plain_python(device, operator, function, neutral, batch):
+    rng, n, buckets = np.random.default_rng(2), 23, 6
+    # Few distinct values, so that ties and zeros are common.
+    values = rng.choice([0.0, 0.25, 0.5, 0.5, 0.75, 1.0, 1.5], (n, *batch))
+    values = values > 0.4 if operator in ("or", "and") else values
+    if operator == "logaddexp":
+        values = np.where(values == 0, -np.inf, values)
+    indices, offsets = rng.integers(-1, buckets, n), np.array([0, 0, 4, 5, 5, 15, 23, 23])
 
-    def column_fold(rows):
-        rows = np.asarray(rows)
-        flat = rows.reshape(len(rows), int(np.prod(batch)))
-        return np.array([fold(operator, flat[:, j].tolist()) for j in range(flat.shape[1])]).reshape(batch)
+    def check(found, groups):
+        """One fold of each column for each group of rows."""
+        columns = [rows.reshape(len(rows), int(np.prod(batch))).T.tolist() for rows in groups]
+        expected = [[functools.reduce(function, column) if column else neutral for column in rows] for rows in columns]
+        assert found.dtype == values.dtype
+        assert found.shape == (len(groups), *batch)
+        np.testing.assert_allclose(found, np.array(expected).reshape(found.shape), rtol=1e-12)
 
-    segments = device.segment_reduce(operator, values, offsets)
-    assert segments.dtype == values.dtype
-    assert segments.shape == (len(offsets) - 1, *values.shape[1:])
-    expected = [column_fold(values[a:b]) for a, b in itertools.pairwise(offsets)]
-    np.testing.assert_allclose(segments, np.array(expected).reshape(segments.shape), rtol=1e-12)
-
-    histogram = device.reduce_by_index(neutral(operator, buckets, values), operator, indices, values)
-    expected = [column_fold(values[indices == k]) for k in range(buckets)]
-    np.testing.assert_allclose(histogram, np.array(expected).reshape(histogram.shape), rtol=1e-12)
-    with_destination = device.reduce_by_index(destination, operator, indices, values)
-    expected = [column_fold(np.concatenate([destination[k : k + 1], values[indices == k]])) for k in range(buckets)]
-    np.testing.assert_allclose(with_destination, np.array(expected).reshape(histogram.shape), rtol=1e-12)
-
+    check(device.segment_reduce(operator, values, offsets), [values[a:b] for a, b in itertools.pairwise(offsets)])
+    for first, start in ((np.full((buckets, *batch), neutral, values.dtype), 0), (values[:buckets], 1)):
+        groups = [np.concatenate([first[k : k + start], values[indices == k]]) for k in range(buckets)]
+        check(device.reduce_by_index(first, operator, indices, values), groups)
     for exclusive in (False, True):
         prefixes = device.scan(operator, values, exclusive=exclusive)
-        expected = [column_fold(values[: i + (not exclusive)]) for i in range(n)]
-        np.testing.assert_allclose(prefixes, np.array(expected).reshape(values.shape), rtol=1e-12)
+        check(prefixes, [values[: i + (not exclusive)] for i in range(n)])
         backwards = device.scan(operator, values[::-1], exclusive=exclusive, reverse=True)
         np.testing.assert_allclose(backwards[::-1], prefixes, rtol=1e-12)
 
 
-def neutral(operator, count, like):
-    empty = 0.0 if isinstance(operator, Semiring) else EMPTY[operator]
-    return np.full((count, *like.shape[1:]), empty, like.dtype)
-
-
-def fold_for(kind, operator, dtype="float64", exclusive=False):
-    return Fold(kind, resolve(operator, dtype).typed((str(dtype),)), exclusive)
-
-
-def pull(kind, operator, adjoint, structure, *operands, exclusive=False):
+def pull(kind, operator, adjoint, structure, *operands):
     """The adjoints of the operands: of the values, or of the destination and the values."""
-    fold = fold_for(kind, operator, operands[0].dtype, exclusive)
+    dtype = operands[0].dtype
+    fold = Fold(kind, resolve(operator, dtype).typed((str(dtype),)))
     structure = None if structure is None else np.asarray(structure, np.int64)
     return fold.pull(structure, [np.asarray(adjoint)], operands, fold.apply(structure, operands))
 

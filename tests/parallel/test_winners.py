@@ -108,36 +108,25 @@ KINDS = [("min", "float32", "int32"), ("max", "float32", "int32"), ("max", "floa
         for kind in itertools.product(["min", "max"], ["float32", "float64"], ["int32", "int64"])
     ],
 )
-@pytest.mark.parametrize("farther", [False, True])
-def test_many_rows_and_ties(name, dtype, index_dtype, farther, monkeypatch):
-    """So many that buckets are asked for ahead, in both loops."""
-    if farther:
+@pytest.mark.parametrize("order", ["tied", "ascending", "descending"])
+def test_many_rows(name, dtype, index_dtype, order, monkeypatch):
+    """So many that buckets are asked for ahead, in both loops; near extrema are compared four rows at a time."""
+    if order == "descending":
         monkeypatch.setattr(element_by_index, "FAR_BYTES", 0)
         monkeypatch.setattr(element_by_index, "FARTHER_BYTES", 0)
     sizes = (4000, 1, 7), (1500, 1, 300), (300, 40, 3), (400, 33, 150), (40, 33, 500), (90, 1, 800)
-    for rows, width, buckets in sizes:
+    for rows, width, buckets in (*sizes, *((rows, 1, 3) for rows in (96, 97, 98, 99))):
         rng = np.random.default_rng(rows)
         values = (rng.integers(0, 12, (rows, width, 1)) / 8).astype(dtype)
+        if order != "tied":
+            values = np.sort(rng.normal(size=values.shape).astype(dtype), axis=0)
+            values = values[:: 1 if order == "ascending" else -1].copy()
         destination = (rng.integers(4, 13, (buckets, width, 1)) / 8).astype(dtype)
-        values[rows // 2, 0] = np.nan
+        values[rows // 2, 0] = np.nan if rows > 100 else values[rows // 2, 0]
         indices = rng.integers(-1, buckets + 1, rows).astype(index_dtype)
+        # The ends of the type are as far outside as -1.
+        indices[[5, 30, 31]] = [np.iinfo(index_dtype).min, np.iinfo(index_dtype).max, -1]
         check(name, destination, indices, values, rng.normal(size=destination.shape).astype(dtype))
-
-
-@pytest.mark.parametrize("name", UFUNCS)
-@pytest.mark.parametrize("order", ["ascending", "descending", "random"])
-def test_values_in_any_order(name, order):
-    """Near extrema are compared four rows at a time."""
-    for rows in (96, 97, 98, 99):
-        rng = np.random.default_rng(rows)
-        values = rng.normal(size=rows)
-        if order != "random":
-            values = np.sort(values)[:: 1 if order == "ascending" else -1].copy()
-        # The ends of int64 are as far outside as -1.
-        indices = rng.integers(0, 3, rows)
-        indices[[5, 40, 41, -1]] = [np.iinfo(np.int64).min, np.iinfo(np.int64).max, -1, 3]
-        destination = np.full((3, 1, 1), -np.inf if name == "max" else np.inf)
-        check(name, destination, indices, values.reshape(-1, 1, 1), rng.normal(size=(3, 1, 1)))
 
 
 @pytest.mark.parametrize("name", ["min", "max"])

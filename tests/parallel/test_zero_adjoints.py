@@ -86,16 +86,22 @@ class Restarted(Linear):
 CASES = [Product, Either, Linear, Pairs, Restarted]
 
 
-def prefixes_back(case, rows, seeds):
-    """The adjoints of rows from those of their prefixes, both lists of tuples."""
-    made = [rows[0]]
-    for row in rows[1:]:
-        made.append(case.join(made[-1], row))
-    found, r = [None] * len(rows), tuple(seeds[-1])
-    for k in range(len(rows) - 1, 0, -1):
-        left, found[k] = case.pull(made[k - 1], rows[k], r)
-        r = tuple(a + b for a, b in zip(seeds[k - 1], left))
-    found[0] = r
+def chain_rule(case, values, seeds, chains):
+    """[leaf][row, column] adjoints of values from those of the prefixes of chains, which are lists of rows."""
+    found = [np.zeros_like(leaf) for leaf in values]
+    for chain, column in itertools.product(filter(None, chains), range(values[0].shape[1])):
+        rows, at_rows = (
+            [tuple(float(leaf[k, column]) for leaf in leaves) for k in chain] for leaves in (values, seeds)
+        )
+        prefixes = list(itertools.accumulate(rows, case.join))
+        r = at_rows[-1]
+        for position in range(len(chain) - 1, -1, -1):
+            adjoint = r
+            if position:
+                left, adjoint = case.pull(prefixes[position - 1], rows[position], r)
+                r = tuple(a + b for a, b in zip(at_rows[position - 1], left))
+            for leaf, number in zip(found, adjoint):
+                leaf[chain[position], column] = number
     return found
 
 
@@ -115,24 +121,12 @@ def sparse(rng, shape, dtype):
     return np.where(rng.random(shape) < 0.3, rng.choice([1.0, -2.0], size=shape), 0.0).astype(dtype)
 
 
-def compare(case, library, program, values, seeds, expected):
+def compare(library, program, values, seeds, expected):
+    shown = (lambda x: x[:, 0]) if values[0].shape[1] == 1 else (lambda x: x)
     with np.errstate(all="ignore"):
-        found = library.pull(program, values, seeds)
-    for one, other in zip(found, expected, strict=True):
+        found = library.pull(program, list(map(shown, values)), list(map(shown, seeds)))
+    for one, other in zip(found, map(shown, expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4)
-
-
-def back_by_columns(case, values, seeds, bounds):
-    """[leaf][row, column] adjoints of values from those of their prefixes, each segment on its own."""
-    found = [np.zeros_like(leaf) for leaf in values]
-    for start, stop in itertools.pairwise(bounds):
-        for column in range(values[0].shape[1]) if stop > start else ():
-            rows = [tuple(float(leaf[k, column]) for leaf in values) for k in range(start, stop)]
-            given = [tuple(float(leaf[k, column]) for leaf in seeds) for k in range(start, stop)]
-            for k, row in enumerate(prefixes_back(case, rows, given)):
-                for leaf, adjoint in zip(found, row):
-                    leaf[start + k, column] = adjoint
-    return found
 
 
 def packed(leaves):
@@ -144,46 +138,42 @@ def packed(leaves):
 @pytest.mark.parametrize(("rows", "columns", "dtype"), [(5, 1, "float64"), (40, 1, "float32"), (6, 3, "float64")])
 def test_scans(library, make, rows, columns, dtype):
     case, rng = make(), np.random.default_rng(rows)
-    for reverse in (False, True):
+    bounds, order = np.array([0, 2, 2, 3, rows]), list(range(rows))
+    parts = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
+    for chains, fold in (
+        ([order], lambda *x: P.scan(case.op, packed(x))),
+        ([order[::-1]], lambda *x: P.scan(case.op, packed(x), reverse=True)),
+        (parts, lambda *x: P.segmented_scan(case.op, packed(x), library.array(bounds))),
+    ):
         values = drawn(case, rng, rows, columns, dtype)
         seeds = [sparse(rng, (rows, columns), dtype) for _ in values]
-        step = -1 if reverse else 1
-        expected = back_by_columns(case, [x[::step] for x in values], [x[::step] for x in seeds], [0, rows])
-        shown = (lambda x: x[:, 0]) if columns == 1 else (lambda x: x)
-        compare(
-            case,
-            library,
-            lambda *x, reverse=reverse: P.scan(case.op, packed(x), reverse=reverse),
-            [shown(x) for x in values],
-            [shown(x) for x in seeds],
-            [shown(x[::step]) for x in expected],
-        )
+        compare(library, fold, values, seeds, chain_rule(case, values, seeds, chains))
+
+
+def pulled_from_ends(case, values, seeds, chains):
+    """The same from one adjoint for each chain, that of its last prefix."""
+    at_rows = [np.zeros_like(leaf) for leaf in values]
+    for row, seed in zip(at_rows, seeds):
+        for number, chain in enumerate(chains):
+            row[chain[-1:]] = seed[number]
+    return chain_rule(case, values, at_rows, chains)
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=repr)
 @pytest.mark.parametrize("make", CASES)
 @pytest.mark.parametrize("columns", [1, 3])
 def test_segments(library, make, columns):
-    case, rng, rows = make(), np.random.default_rng(columns), 12
-    bounds = np.array([0, 4, 4, 5, 12])
-    ends = bounds[1:][np.diff(bounds) > 0] - 1
-    for is_scan in (False, True):
-        values = drawn(case, rng, rows, columns, "float64")
-        seeds = [sparse(rng, (rows if is_scan else 4, columns), "float64") for _ in values]
-        at_rows = seeds
-        if not is_scan:
-            at_rows = [np.zeros((rows, columns)) for _ in values]
-            for row, seed in zip(at_rows, seeds):
-                row[ends] = seed[np.diff(bounds) > 0]
-        fold = P.segmented_scan if is_scan else P.segment_reduce
-        compare(
-            case,
-            library,
-            lambda *x, fold=fold: fold(case.op, packed(x), library.array(bounds)),
-            values,
-            seeds,
-            back_by_columns(case, values, at_rows, bounds),
-        )
+    case, rng, bounds = make(), np.random.default_rng(columns), np.array([0, 4, 4, 5, 12])
+    values = drawn(case, rng, 12, columns, "float64")
+    seeds = [sparse(rng, (4, columns), "float64") for _ in values]
+    chains = [list(range(start, stop)) for start, stop in itertools.pairwise(bounds)]
+    compare(
+        library,
+        lambda *x: P.segment_reduce(case.op, packed(x), library.array(bounds)),
+        values,
+        seeds,
+        pulled_from_ends(case, values, seeds, chains),
+    )
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=repr)
@@ -191,28 +181,19 @@ def test_segments(library, make, columns):
 @pytest.mark.parametrize(("rows", "columns"), [(9, 1), (60, 1), (9, 3)])
 def test_buckets(library, make, rows, columns):
     case, rng, buckets = make(), np.random.default_rng(rows), 3
-    indices = rng.integers(0, buckets, rows)
-    values = drawn(case, rng, rows, columns, "float64")
+    indices, values = rng.integers(0, buckets, rows), drawn(case, rng, rows, columns, "float64")
     first = [np.full((buckets, columns), neutral) for neutral in case.neutral]
     seeds = [sparse(rng, (buckets, columns), "float64") for _ in values]
-    expected = [np.zeros((buckets, columns)) for _ in values] + [np.zeros((rows, columns)) for _ in values]
-    for bucket in range(buckets):
-        mine = np.flatnonzero(indices == bucket)
-        elements = [np.concatenate([start[bucket : bucket + 1], leaf[mine]]) for start, leaf in zip(first, values)]
-        at_rows = [np.zeros_like(leaf) for leaf in elements]
-        for row, seed in zip(at_rows, seeds):
-            row[-1] = seed[bucket]
-        found = back_by_columns(case, elements, at_rows, [0, len(mine) + 1])
-        for k, leaf in enumerate(found):
-            expected[k][bucket], expected[case.leaves + k][mine] = leaf[0], leaf[1:]
-    count = case.leaves
+    together = [np.concatenate(pair) for pair in zip(first, values)]
+    leaves, op = case.leaves, case.op
+    chains = [[bucket, *(buckets + np.flatnonzero(indices == bucket))] for bucket in range(buckets)]
+    adjoints = pulled_from_ends(case, together, seeds, chains)
     compare(
-        case,
         library,
-        lambda *x: P.reduce_by_index(packed(x[:count]), case.op, library.array(indices), packed(x[count:])),
+        lambda *x: P.reduce_by_index(packed(x[:leaves]), op, library.array(indices), packed(x[leaves:])),
         [*first, *values],
         seeds,
-        expected,
+        [*(leaf[:buckets] for leaf in adjoints), *(leaf[buckets:] for leaf in adjoints)],
     )
 
 

@@ -15,9 +15,8 @@ from derivable.bridge.fold import Fold
 from derivable.core.diagnostics import LayoutError, TypeMismatchError, UnsupportedError
 from derivable.parallel import grid_scan_kernels as cuts
 from parallel import element_oracle as reference
-from parallel.operator_cases import CASES, Case
+from parallel.operator_cases import BY_NAME, CASES, Case
 
-BY_NAME = {case.name: case for case in CASES}
 # Few lanes, programs and tiles, so that small arrays are cut as large ones are.
 cuts.FEWEST_LANES, cuts.MOST_LANES, cuts.FEW_TILES = 16, 16, 2
 cuts.MANY_COLUMNS = 4
