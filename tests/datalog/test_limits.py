@@ -579,12 +579,12 @@ def test_files_of_more_rows_than_tuples_are_not_read_whole(tmp_path, way, ending
         (tmp_path / "p.scl").write_text(text)
         command = ["run", str(tmp_path / "p.scl"), "--facts", str(tmp_path), "--tuple-limit"]
         assert main([*command, "1000"]) == 1
-        assert "tuple_limit = 1,000: it read 1,001 rows of files" in capsys.readouterr().err
+        assert "tuple_limit = 1,000: it read 1,001 rows" in capsys.readouterr().err
         assert main([*command, "1001"]) == 0
         return
     program = dv.Program(f'@file("{path}") {text}' if way == "declared" else text)
     facts = {"e": path} if way == "path" else None
-    with pytest.raises(LimitError, match="tuple_limit = 1,000: it read 1,001 rows of files"):
+    with pytest.raises(LimitError, match="tuple_limit = 1,000: it read 1,001 rows"):
         program.run(facts, tuple_limit=1000)
     assert len(program.run(facts, tuple_limit=1001)["e"]) == 1001
 
@@ -655,3 +655,16 @@ def test_many_rounds_of_tags_that_end_are_no_error(semiring, monkeypatch):
     path = dv.Program(WEIGHTED).run({"edge": chain + back}, semiring, time_limit=60)["path"]
     assert path[0, length] == sign * length
     assert len(path) == length
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ({"tuple_limit": 100_000}, "it read 1"),
+        ({"time_limit": 0.3}, "0.3 s"),
+        ({"memory_limit": "1 MB"}, "memory_limit = 1 MB"),
+    ],
+)
+def test_limits_hold_while_endless_iterables_are_gone_through(limit, error):
+    with pytest.raises(LimitError, match=error):
+        dv.Program("rel z(x) = r(x)\nquery z").run({"r": ((i,) for i in itertools.count())}, **limit)

@@ -83,7 +83,7 @@ class ProgramRun:
         is_counted   whether the rows of each operator are counted
         is_profiled  whether the seconds of each rule are taken
         """
-        facts = taken(facts, self.device)
+        facts = taken(facts, self.device, watch.read)
         plan = program._plan_for(facts)
         outputs, evidence = plan.rules.outputs, ()
         if self.evidence or plan.rules.evidence:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +116,8 @@ class Elsewhere:
 MISSING_HINT = (
     "a relation has no missing values: drop such rows with `frame.dropna()` (pandas) or `frame.drop_nulls()` (polars)"
 )
+# Rows of an iterable between looks at the limits.
+_PART = 1 << 14
 # What has no types of columns.
 _OF_PYTHON = {list, tuple, range, dict}
 # How much more than one the probabilities of a choice may add up to.
@@ -135,16 +138,17 @@ def checked_facts(facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return facts
 
 
-def taken(facts: Mapping[str, Any], device: Any = None) -> dict[str, Any]:
+def taken(facts: Mapping[str, Any], device: Any = None, look: Callable[[int], Any] | None = None) -> dict[str, Any]:
     """The facts of each relation as an InputMapping, an array, a mapping from facts to tags, Columns, a path or a list,
     or, in a run on a device, as a tensor that is Elsewhere.
 
     Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
     no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
-    `column_names` and `column`. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths,
+    `column_names` and `column`. `look`, called with the number of rows of each part of an iterable that says no size,
+    raises at a limit. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths,
     UnsupportedError for a tensor on another device in a run on the CPU.
     """
-    columns = {name: _taken(name, facts_of_name) for name, facts_of_name in facts.items()}
+    columns = {name: _taken(name, facts_of_name, look) for name, facts_of_name in facts.items()}
     if device is not None:
         return columns
     for name, facts_of_name in columns.items():
@@ -161,7 +165,7 @@ def on_host(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _taken(name: str, facts: Any) -> Any:
+def _taken(name: str, facts: Any, look: Callable[[int], Any] | None = None) -> Any:
     if isinstance(facts, np.ndarray) and facts.dtype.names:
         return _columns(name, facts.dtype.names, [facts[label] for label in facts.dtype.names])
     if isinstance(facts, np.ndarray):
@@ -206,7 +210,17 @@ def _taken(name: str, facts: Any) -> Any:
             f"facts for `{name}` must be tuples, a NumPy array or columns, not {type(facts).__name__}",
             hint="collect it first" if hasattr(facts, "collect") else None,
         )
-    return _tuples(name, list(facts))
+    return _tuples(name, _all_rows(facts, look))
+
+
+def _all_rows(facts: Iterable[Any], look: Callable[[int], Any] | None) -> list[Any]:
+    if look is None or isinstance(facts, Sized):
+        return list(facts)
+    rows, rest = [], iter(facts)
+    while part := list(islice(rest, _PART)):
+        rows += part
+        look(len(part))
+    return rows
 
 
 def _unmasked(array: np.ndarray) -> np.ndarray:

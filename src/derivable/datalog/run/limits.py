@@ -232,12 +232,12 @@ class Watch(Deadline):
             raise self.failure(OutOfMemory, what, "free memory")
 
     def read(self, rows: int = 0) -> None:
-        """Look at the limits while files are read, which have so many rows more. Raises LimitError."""
+        """Look at the limits while files and iterables are read, which have so many rows more. Raises LimitError."""
         self.rows_read += rows
         limit = self.limits.tuple_limit
         if limit is not None and self.rows_read > limit:
-            what = f"the run passed tuple_limit = {limit:,}: it read {self.rows_read:,} rows of files"
-            raise self.failure(LimitError, what, "raise tuple_limit, or give files of fewer rows")
+            what = f"the run passed tuple_limit = {limit:,}: it read {self.rows_read:,} rows"
+            raise self.failure(LimitError, what, "raise tuple_limit, or give fewer rows")
         self.remaining()
 
     def remaining(self) -> float | None:
