@@ -284,7 +284,7 @@ class RelationView(Mapping):
         Integers are int64, other numbers float64, bools bool. Raises TypeMismatchError for columns of other types, such
         as texts.
         """
-        import torch
+        torch = optional_module("torch", "torch", "torch")
 
         for number, t in enumerate(self.table.types):
             if t.family not in ("signed", "unsigned", "float", "bool") or t.bits > 64:

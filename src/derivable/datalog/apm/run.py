@@ -19,6 +19,7 @@ import numpy as np
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
+from derivable.core.lazy import optional_module
 from derivable.core.progress import NEVER
 from derivable.datalog.aggregates.groups import Context, run_aggregate
 from derivable.datalog.apm import bit_matrices, tag_matrices
@@ -67,8 +68,7 @@ def arrays_on(device: Any) -> Torch:
 
     Raises DomainError for a name that is none, and UnsupportedError for a device that this machine lacks.
     """
-    import torch
-
+    torch = optional_module("torch", "torch", "torch")
     from derivable.bridge.torch_columns import Torch
 
     name = str(device)

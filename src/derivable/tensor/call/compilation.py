@@ -14,6 +14,7 @@ import numpy as np
 from derivable.algebra.expr.operations import OPERATIONS
 from derivable.algebra.semiring import Semiring
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
 from derivable.tensor.analysis.axes import Axes
@@ -97,6 +98,8 @@ def check_backend(backend: str | None) -> None:
     """Raises DomainError for an unknown one."""
     if backend not in (None, "torch"):
         raise DomainError(f"the backend is {backend!r}", hint='it is "torch" or None')
+    if backend is not None:
+        optional_module("torch", "torch", "torch")
 
 
 def _device_kernel() -> type[Kernel]:

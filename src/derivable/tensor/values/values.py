@@ -192,7 +192,7 @@ class Coordinates(Unfrozen):
 
         Raises DomainError for an unknown layout, UnsupportedError for other orders.
         """
-        import torch
+        torch = optional_module("torch", "torch", "torch")
 
         if layout not in ("coo", "csr"):
             raise DomainError(f"the layout is {layout!r}", hint='it is "coo" or "csr"')
@@ -255,8 +255,7 @@ def _added_up(values: np.ndarray, offsets: np.ndarray, record: Semiring) -> np.n
 
 def torch_dense(array: np.ndarray) -> Any:
     """The array as a tensor of torch, which shares its memory."""
-    import torch
-
+    torch = optional_module("torch", "torch", "torch")
     return torch.from_numpy(in_64_bits(array))
 
 
