@@ -263,10 +263,10 @@ def test_transfers_times_and_errors():
     found = machine.run(of, program, far, times)
     np.testing.assert_array_equal(found.memory[:112], far[:112])
     np.testing.assert_array_equal(found.memory[112:124], far[16:28] + 1)
-    # In its queue at 3, taken at 6; 13 cycles of a transfer; 2 cycles later 3 steps and their pipeline; then 11 cycles.
-    assert found.begin.tolist() == [6, 21, 29, 41]
-    assert found.end.tolist() == [19, 27, 40, 41]
-    assert found.cycles == 41
+    # In its queue at 5, taken at 8; 13 cycles of a transfer; 2 cycles later 3 steps and their pipeline; then 11 cycles.
+    assert found.begin.tolist() == [8, 23, 31, 43]
+    assert found.end.tolist() == [21, 29, 42, 43]
+    assert found.cycles == 43
     large = [
         Transfer(operation="load", x=0, far=0, lines=1),
         Vector(operation="mul", a_type="i32", b=1 << 30, y=64, multiplier=16384, needs=(1, 0, 0, 0, 0)),
@@ -283,11 +283,11 @@ def test_units_run_beside_each_other_and_queues_fill():
     times = Latencies(vec=0)
     work = [Vector(operation="first", n2=10, y=64) for _ in range(12)]
     _, end = machine.timing(SMALL, Program([*work, End()]), times)
-    assert end.tolist() == [16 + 10 * k for k in range(12)] + [127]
+    assert end.tolist() == [18 + 10 * k for k in range(12)] + [129]
     other = Convolve(first=1, length=4)
     begin, _ = machine.timing(SMALL, Program([*work, other, End()]), times)
     # It follows the twelfth into a queue, which was full until the fourth was taken out.
-    assert begin[12] == 36 + 1 + 1 + 3
+    assert begin[12] == 38 + 1 + 1 + 3
 
 
 def test_instructions_that_wait_for_ever_are_told():

@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("module", "values", "least", "cells"),
     [
-        ("processing_element", {}, 125e6, {"multipliers": 1}),
+        ("processing_element", {}, 145e6, {"multipliers": 1}),
         ("lane", {}, 118e6, {"multipliers": 6, "blocks of memory": 4}),
         # A minute of processor time.
         pytest.param("controller", {"PROGRAM": 256}, 95e6, {"blocks of memory": 16}, marks=pytest.mark.slow),

@@ -35,6 +35,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from derivable.accelerator.hardware.absorption import absorb
 from derivable.accelerator.hardware.commands import run
 from derivable.accelerator.hardware.elaboration import Hardware, with_parameters
 from derivable.accelerator.hardware.resources import DEVICES, Device, Target, device, share
@@ -223,7 +224,7 @@ _SYNTHESIS = {
     "ecp5": "read_verilog -sv {sources}; synth_ecp5 -top {top} -json netlist.json",
     "gowin": "read_verilog -sv {sources}; synth_gowin -family gw2a -top {top} -json netlist.json",
 }
-_SCRIPTS = "".join((_PORTS, *_SYNTHESIS.values()))
+_SCRIPTS = "".join((_PORTS, *_SYNTHESIS.values(), "registers absorbed"))
 
 
 def _place(
@@ -248,6 +249,10 @@ def _place(
         (work / f"{FRAME}.sv").write_text(frame(made.top, _ports(modules[_source_name(modules, made.top)])))
         script = _SYNTHESIS[target.family].format(sources=f"{listed} {FRAME}.sv", top=FRAME)
         run([[yosys, "-q", "-p", script]], work, made.top, time_limit, SMALLER)
+        description = json.loads((work / "netlist.json").read_text())
+        if target.family == "ecp5":
+            absorb(description["modules"][FRAME])
+            (work / "netlist.json").write_text(json.dumps(description))
         advance(note="place and route")
         options = ["--json", "netlist.json", "--report", "report.json", "--write", "placed.json"]
         options += ["--freq", f"{on.clock / 1e6:g}", "--timing-allow-fail", "--seed", str(seed)]
@@ -259,7 +264,7 @@ def _place(
             raise
         advance()
         report = json.loads((work / "report.json").read_text())
-        netlist = json.loads((work / "netlist.json").read_text())["modules"][FRAME]["cells"]
+        netlist = description["modules"][FRAME]["cells"]
     paths = [
         path for path in report["critical_paths"] if path["from"].startswith("posedge") and path["from"] == path["to"]
     ]

@@ -28,6 +28,7 @@ TAKEN, PUSHED, FREE, CURRENT, LEFT, DONE, HEAD = range(STATE)
 # Cycles until an instruction can be taken that comes into an empty queue, whose last need is done, or that follows the
 # one that is taken: the entry, its register, and the comparison of its needs.
 ENTRY, NEED, NEXT = 3, 2, 2
+FETCH = 5  # the cycle after a start in which the first instruction comes into its queue
 NEVER = 1 << 62
 
 
@@ -54,7 +55,7 @@ def clock(units, needs, columns, offsets, numbers, interval, depth, state, write
         end[n] = NEVER
     put = taken = next_line = vec_resumes = refusals = awake = 0
     vec_waited = move_waited = pauses = False
-    cycle = pushed = 2
+    cycle = pushed = FETCH - 1
     while taken < count or state[DMA, LEFT] + state[MOVE, LEFT] + state[VEC, LEFT] > 0:
         cycle += 1
 

@@ -149,7 +149,7 @@ module accelerator #(
   end
 
   // The cache and who reads and writes it.
-  logic           read_0, read_1, vec_a, vec_b, vec_granted, move_read, move_granted, store_read, store_granted;
+  logic           vec_a, vec_b, vec_granted, move_read, move_granted, store_read, store_granted;
   logic [31:0]    address_0, address_1, vec_address_a, vec_address_b, move_from, store_address;
   logic [8*L-1:0] data_0, data_1, vec_data_a, vec_data_b, move_data, store_data, load_data, vec_data;
   logic           load_write, vec_write;
@@ -173,19 +173,15 @@ module accelerator #(
       .store_address,
       .store_granted,
       .store_data,
-      .read_0,
       .address_0,
       .data_0,
-      .read_1,
       .address_1,
       .data_1
   );
   cache #(.L(L), .BYTES(X_BYTES)) x (
       .clk,
-      .read_0,
       .address_0,
       .data_0,
-      .read_1,
       .address_1,
       .data_1,
       .write(load_write || vec_write),

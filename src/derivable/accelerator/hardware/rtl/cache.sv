@@ -4,7 +4,8 @@
 //   (r = address mod L, q = address / L)  row   q+1      q+1          q           q
 //
 // Bank b reads row q, or q+1 where b < r; the outputs, rotated by r, are the word. Bytes behind the end of the memory may
-// be anything: nothing uses them.
+// be anything: nothing uses them. A word is read in every cycle, whether anybody wants it or not: so the registers behind
+// the banks can be those that blocks of memory have.
 //
 // Timing: cycle  0: address;  1: rows;  2: outputs of the banks;  3: the same, behind a register;  4: data, rotated.
 //         A write takes three cycles (port, rotated, rows), and is seen by reads of cycle 2 and later.
@@ -14,11 +15,9 @@ module cache #(
 ) (
     input  logic           clk,
 
-    input  logic           read_0,
     input  logic [31:0]    address_0,
     output logic [8*L-1:0] data_0,
 
-    input  logic           read_1,
     input  logic [31:0]    address_1,
     output logic [8*L-1:0] data_1,
 
@@ -55,13 +54,10 @@ module cache #(
     write_row  <= to[SHIFT+:ROW];
   end
 
-  logic                 reads_0, reads_1;
   logic [SHIFT+ROW-1:0] from_0, from_1;
   logic [SHIFT-1:0]     turn_0, turn_1;
   logic [8*L-1:0]       banks_0, banks_1, bytes_0, bytes_1;
   always_ff @(posedge clk) begin
-    reads_0 <= read_0;
-    reads_1 <= read_1;
     from_0  <= address_0[SHIFT+ROW-1:0];
     from_1  <= address_1[SHIFT+ROW-1:0];
     bytes_0 <= banks_0;
@@ -87,8 +83,8 @@ module cache #(
     assign row_1     = from_1[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, from_1[SHIFT-1:0]});
     assign row_write = write_row + ROW'((SHIFT+1)'(b) < {1'b0, write_turn});
     always_ff @(posedge clk) begin
-      if (reads_0) banks_0[8*b+:8] <= memory[row_0];
-      if (reads_1) banks_1[8*b+:8] <= memory[row_1];
+      banks_0[8*b+:8] <= memory[row_0];
+      banks_1[8*b+:8] <= memory[row_1];
       if (enable[b]) memory[row_write] <= rotated[8*b+:8];
     end
   end

@@ -29,10 +29,8 @@ module read_ports #(
     output logic           store_granted,
     output logic [8*L-1:0] store_data,
 
-    output logic           read_0,
     output logic [31:0]    address_0,
     input  logic [8*L-1:0] data_0,
-    output logic           read_1,
     output logic [31:0]    address_1,
     input  logic [8*L-1:0] data_1
 );
@@ -53,8 +51,6 @@ module read_ports #(
   assign store_on_1 = a_on_0;
   assign move_on_0  = b_on_1 || (store_granted && store_on_1);
 
-  assign read_0    = a_on_0 || (store_granted && !store_on_1) || (move_granted && move_on_0);
-  assign read_1    = b_on_1 || (store_granted && store_on_1) || (move_granted && !move_on_0);
   assign address_0 = a_on_0 ? vec_address_a : store_granted && !store_on_1 ? store_address : move_address;
   assign address_1 = b_on_1 ? vec_address_b : store_granted && store_on_1 ? store_address : move_address;
 
