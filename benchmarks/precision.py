@@ -2,6 +2,7 @@
 
     python benchmarks/precision.py                    # three seeds; about an hour on two cores
     python benchmarks/precision.py --readers DIR      # keep the trained networks there, and take those that are there
+    python benchmarks/precision.py --learn 3          # also INT4 with both ends in INT8, and with learned steps
     python benchmarks/precision.py --hardware 64      # so many problems on the generated hardware's golden machine, too
 
 A reader of panels is trained for each seed, NVSA's abduction reasons on block codes, and the whole model is quantised
@@ -13,11 +14,14 @@ Raven-like and our own; noise on the pictures makes hard ones of them, since eas
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from derivable.accelerator.lower.lower import lower, simulate
 from derivable.accelerator.machine.instructions import Machine
 from derivable.accelerator.numbers.formats import prepare
+from derivable.accelerator.numbers.layers import parse_precision, resolve
+from derivable.accelerator.numbers.learned import LearnedSteps
 from derivable.accelerator.numbers.quantisation import Quantised, calibrate, evaluate
+from derivable.accelerator.numbers.steps import steps_of
 from derivable.accelerator.operators.operators import OperatorGraph
 from derivable.accelerator.trace.trace import trace
 from derivable.core.files import atomic_write
@@ -41,6 +48,9 @@ PRECISIONS = {
     "MP (INT8, INT4)": ("int8", "int4"),
     "INT4": ("int4", "int4"),
 }
+# The first and the last layer of the reader in INT8, all else in INT4.
+ENDS = {"convolutions.0": "int8", "top.3": "int8", "*": "int4"}
+ENDS_NAME, LEARNED_NAME, TRAINED_NAME = "INT4, ends INT8", "INT4, ends INT8, learned", "FP32, trained as long"
 TASKS = {
     "RAVEN, noise 0.05": ("raven", 0.05),
     "I-RAVEN, noise 0.05": ("i-raven", 0.05),
@@ -73,6 +83,24 @@ def trained(seed: int, panels: int, epochs: int, readers: Path | None) -> reader
             with atomic_write(path, "wb") as file:
                 torch.save(network.state_dict(), file)
     return network.eval()
+
+
+def taught(
+    network: torch.nn.Module, samples: list[torch.Tensor], seed: int, panels: int, epochs: int, *, rounds: bool
+) -> tuple[torch.nn.Module, LearnedSteps | None]:
+    """A copy of the reader that learns on, with layers that round or as it is."""
+    network = copy.deepcopy(network)
+    steps = LearnedSteps(network, samples, ENDS) if rounds else None
+    sizes = torch.tensor(list(problems.ATTRIBUTES.values()))
+    values = (torch.rand(panels, len(sizes), generator=torch.Generator().manual_seed(seed + 500)) * sizes).long()
+    reader.train(steps or network, values, epochs, seed + 500, rate=1e-3)
+    return network.eval(), steps
+
+
+def layers(network: torch.nn.Module, model: torch.nn.Module, names: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of layers of the reader, by their names in the whole model."""
+    path = next(path for path, module in model.named_modules() if module is network)
+    return {name if name == "*" else f"{path}.{name}": value for name, value in names.items()}
 
 
 def pictures(puzzles: problems.Problems, noise: float, seed: int, batch: int) -> list[torch.Tensor]:
@@ -116,6 +144,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=256, help="of the four blocks of a code")
     parser.add_argument("--batch", type=int, default=8, help="problems at once")
     parser.add_argument("--readers", type=Path, default=None, help="folder of trained networks")
+    parser.add_argument("--learn", type=int, default=0, help="epochs in which steps of INT4 are learned")
     parser.add_argument("--hardware", type=int, default=0, help="problems of each kind that the golden machine solves")
     options = parser.parse_args()
 
@@ -135,16 +164,32 @@ def main() -> None:
             name: calibrate(graph, samples, {"neural": neural, "symbolic": symbolic})
             for name, (neural, symbolic) in PRECISIONS.items()
         }
+        networks = {"FP32": model}
+        if options.learn:
+            ends = resolve(parse_precision(layers(model.reader, model, ENDS)), graph)
+            quantised[ENDS_NAME] = calibrate(graph, samples, ends)
+            panels = [part.flatten(0, 1) for part in map(torch.from_numpy, (sample[0] for sample in samples))]
+            for name, rounds in ((LEARNED_NAME, True), (TRAINED_NAME, False)):
+                network, steps = taught(model.reader, panels, seed, options.panels, options.learn, rounds=rounds)
+                whole = abduction.nvsa(network, length=options.length).eval()
+                if steps is None:
+                    networks[name] = whole
+                    continue
+                traced = prepare(trace(whole, torch.from_numpy(samples[0][0])))
+                parameters = {key: value.detach() for key, value in whole.named_parameters()}
+                found = steps_of(layers(network, whole, steps.scales()), traced, ends, parameters)
+                quantised[name] = calibrate(traced, samples, ends, found)
         megabytes = {name: of.constant_bytes() / 1e6 for name, of in quantised.items()}
         megabytes["FP32"] = 4e-6 * sum(array.size for array in graph.constants.values())
-        with progress(f"seed {seed}", len(TASKS) * (1 + len(quantised))) as advance:
+        with progress(f"seed {seed}", len(TASKS) * (len(networks) + len(quantised))) as advance:
             for task, (kind, noise) in TASKS.items():
                 puzzles = problems.generate(options.problems, seed + 1, kind)
                 given = pictures(puzzles, noise, seed + 3, options.batch)
-                with torch.no_grad():
-                    scores = [model(part)[0].numpy() for part in given]
-                solved[task].setdefault("FP32", []).append(share(scores, puzzles))
-                advance(note=f"{task}, FP32")
+                for name, network in networks.items():
+                    with torch.no_grad():
+                        scores = [network(part)[0].numpy() for part in given]
+                    solved[task].setdefault(name, []).append(share(scores, puzzles))
+                    advance(note=f"{task}, {name}")
                 for name, of in quantised.items():
                     scores = [evaluate(of, [part.numpy()])[0] for part in given]
                     solved[task].setdefault(name, []).append(share(scores, puzzles))
@@ -156,7 +201,8 @@ def main() -> None:
                         print(f"    answers alike {same}, all bits of the scores {equal}", flush=True)
         print(f"seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
 
-    names = ["FP32", *PRECISIONS]
+    names = [*next(iter(solved.values()))]
+    megabytes = dict.fromkeys(names, megabytes["FP32"]) | megabytes
     print(
         f"\nProblems solved, mean of {options.seeds} seeds with standard deviation, {options.problems} problems each\n"
     )

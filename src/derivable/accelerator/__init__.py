@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from derivable.accelerator.designs.designs import CalibrationWarning, Design, design
     from derivable.accelerator.explore.dataflow import DataflowGraph
     from derivable.accelerator.hardware.circuits import place
+    from derivable.accelerator.numbers.learned import LearnedSteps
     from derivable.accelerator.operators.evaluation import evaluate
     from derivable.accelerator.operators.operators import Operator, OperatorGraph
 
@@ -18,6 +19,7 @@ __all__ = [
     "CalibrationWarning",
     "DataflowGraph",
     "Design",
+    "LearnedSteps",
     "Operator",
     "OperatorGraph",
     "design",
@@ -32,6 +34,7 @@ __getattr__, __dir__ = lazy(
         "CalibrationWarning": "derivable.accelerator.designs.designs",
         "DataflowGraph": "derivable.accelerator.explore.dataflow",
         "Design": "derivable.accelerator.designs.designs",
+        "LearnedSteps": "derivable.accelerator.numbers.learned",
         "Operator": "derivable.accelerator.operators.operators",
         "OperatorGraph": "derivable.accelerator.operators.operators",
         "design": "derivable.accelerator.designs.designs",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--precision",
     default="int8/int4",
     show_default=True,
-    help="Of the neural and the symbolic part: int8, int4, fp16, fp8.",
+    help="Of the neural and the symbolic part: int8, int4, fp16, fp8; or of layers, as in conv1=int8,*=int4.",
 )
 @click.option("--symbolic", multiple=True, metavar="MODULE", help="A module of the symbolic part. May be repeated.")
 @click.option(

@@ -21,6 +21,7 @@ from derivable.accelerator.hardware.simulation import Backend, OffChip, Simulati
 from derivable.accelerator.hardware.simulation import simulate as run
 from derivable.accelerator.lower.lower import Lowered, lower
 from derivable.accelerator.machine.instructions import COUNT_BITS, X_BITS, Machine
+from derivable.accelerator.numbers.layers import PARTS
 from derivable.accelerator.operators.evaluation import in_passes
 from derivable.accelerator.operators.runtime import Layer, Vectors, ceil_div
 from derivable.core.arguments import integer
@@ -87,10 +88,11 @@ def deploy(made: Design, passes: int = 1) -> Lowered:
     Raises UnsupportedError for an operator or a format that the hardware has not, LimitError where memory does not
     suffice, both with the line of the model.
     """
-    for part, name in made.precision.items():
+    for of, name in made.precision.items():
         if name not in ("int8", "int4"):
             raise UnsupportedError(
-                f"the generated hardware has no {name}, which is the format of the {part} part",
+                f"the generated hardware has no {name}, which is the format of "
+                + (f"the {of} part" if of in PARTS else f"%{of}"),
                 hint='design with precision="int8", "int4" or "int8/int4"',
             )
     if made.quantised is None:

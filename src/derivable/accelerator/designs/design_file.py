@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from derivable.accelerator.designs.designs import LARGEST_SIDE, MOST_LANES, MOST_SUB_ARRAYS, Design, parse_precision
+from derivable.accelerator.designs.designs import LARGEST_SIDE, MOST_LANES, MOST_SUB_ARRAYS, Design
 from derivable.accelerator.explore import schedule
 from derivable.accelerator.explore.dataflow import dataflow
 from derivable.accelerator.explore.exploration import Candidate, Exploration
@@ -26,6 +26,7 @@ from derivable.accelerator.explore.schedule import Placed, Schedule
 from derivable.accelerator.explore.sizing import Memories, Memory
 from derivable.accelerator.hardware.resources import Device
 from derivable.accelerator.numbers.formats import prepare
+from derivable.accelerator.numbers.layers import parse_precision, resolve
 from derivable.accelerator.numbers.quantisation import Quantised
 from derivable.accelerator.operators import operators
 from derivable.accelerator.operators.operators import Operator, OperatorGraph
@@ -263,7 +264,7 @@ def _yaml(text: str) -> Any:
 
 
 def _design(content: _Content, path: Path) -> Design:
-    precision = parse_precision(content.inner("precision").value)
+    named = parse_precision(content.inner("precision").value)
     arrays = _read_arrays(content.inner("constants"), path.parent)
     constants = {name.partition(":")[2]: array for name, array in arrays.items() if name.startswith("constant:")}
     graph = OperatorGraph(
@@ -273,6 +274,7 @@ def _design(content: _Content, path: Path) -> Design:
         constants,
     )
     operators.check(graph)
+    precision = resolve(named, graph)
     flow = dataflow(graph, precision=precision)
     array, partition, steps = content.inner("array"), content.inner("partition"), content.inner("exploration")
     parallel = steps.get("parallel", (dict, type(None)))

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from derivable.accelerator.explore import sizing
@@ -18,6 +17,7 @@ from derivable.accelerator.explore.schedule import Placed, Schedule
 from derivable.accelerator.explore.sizing import Memories
 from derivable.accelerator.hardware.resources import Device, Resources, check_fit, estimate, fit_memories, generated
 from derivable.accelerator.hardware.resources import device as find_device
+from derivable.accelerator.numbers.layers import DEFAULT_PRECISION, PARTS, parse_precision, resolve, widest
 from derivable.accelerator.numbers.precision import PRECISIONS, CalibrationWarning
 from derivable.accelerator.operators.kinds import Moved
 from derivable.accelerator.operators.operators import OperatorGraph
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from derivable.accelerator.lower.lower import Lowered
     from derivable.accelerator.numbers.quantisation import Quantised
 
-PARTS = ("neural", "symbolic")
-DEFAULT_PRECISION: Mapping[str, str] = MappingProxyType({"neural": "int8", "symbolic": "int4"})
 # What the generated hardware has registers for, and lanes.
 LARGEST_SIDE, MOST_SUB_ARRAYS, MOST_LANES = 64, 16, 128
 SMALLEST_PES = 16
@@ -59,7 +57,7 @@ class Design:
     memories     their sizes
     lanes        of the SIMD unit
     device       that it is for
-    precision    the format of each part: "neural" and "symbolic"
+    precision    the format of each part, "neural" and "symbolic", and of operators that have another one
     quantised    the prepared graph with the scales of its numbers, from the calibration
     """
 
@@ -117,7 +115,8 @@ class Design:
     @cached_property
     def resources(self) -> Resources:
         """An analytic estimate of what it takes of the device, with memories as NSFlow sizes them."""
-        return _resources((self.height, self.width, self.sub_arrays), self.lanes, self.memories, self.precision)
+        formats = widest(self.precision, self.graph)
+        return _resources((self.height, self.width, self.sub_arrays), self.lanes, self.memories, formats)
 
     @cached_property
     def generated_resources(self) -> Resources | None:
@@ -154,6 +153,8 @@ class Design:
         """On one line: `<Design 4 x 8 x 8, parallel 7 : 1, int8/int4 on u250, 12312 cycles per pass>`."""
         array, (neural, symbolic) = f"{self.height} x {self.width} x {self.sub_arrays}", self.partition
         formats = f"{self.precision['neural']}/{self.precision['symbolic']}"
+        if len(self.precision) > len(PARTS):
+            formats += f" and {len(self.precision) - len(PARTS)} layers of their own"
         mode = f"{self.exploration.mode} {neural} : {symbolic}"
         whole = self.pass_cycles()
         cycles = f"{whole} cycles per pass" if whole else f"{self.cycles} cycles per pass of the array by an estimate"
@@ -338,6 +339,7 @@ def design(
     precision: Mapping[str, str] | str = DEFAULT_PRECISION,
     *,
     symbolic: Sequence[str] = (),
+    scales: Mapping[str, Any] | None = None,
     calibration: Iterable[Any] | None = None,
     heights: Iterable[int] | None = None,
     widths: Iterable[int] | None = None,
@@ -350,8 +352,12 @@ def design(
     pes             processing elements, at most
     device          the name of a device, or the path of a TOML file with one
     precision       the format of each part, such as {"neural": "int8", "symbolic": "int4"}; a text "int8/int4" is the
-                    same, and "int8" is both
+                    same, and "int8" is both. Names of modules and operators have formats of their own, and "*" is the
+                    rest: {"conv1": "int8", "*": "int4"}
     symbolic        paths of modules that belong to the symbolic part, see `trace`
+    scales          those that a training has chosen, by names of modules and operators: a scale, or (scale, zero), of
+                    "input" and "weight", such as {"conv1": {"input": (0.02, -128), "weight": [0.01, 0.02]}}; all
+                    others come from the calibration
     calibration     samples of inputs, from which the ranges of numbers come, each like `example_inputs` or k times as
                     long along the first axis; by default the example alone. Numbers beyond the ranges saturate: a
                     CalibrationWarning says so where there is one sample only
@@ -366,18 +372,20 @@ def design(
     optional_module("torch", "torch", "torch")
     from derivable.accelerator.numbers.formats import prepare
     from derivable.accelerator.numbers.quantisation import calibrate
+    from derivable.accelerator.numbers.steps import steps_of
     from derivable.accelerator.operators.evaluation import in_passes
     from derivable.accelerator.trace.trace import flat_inputs, trace, uncompiled
 
     integer(pes, "pes", SMALLEST_PES, hint=f"a sub-array has at least {SMALLEST_PES} elements")
     target = find_device(device)
-    formats = parse_precision(precision)
+    named = parse_precision(precision)
     sizes = [checked_sides(heights, "height"), checked_sides(widths, "width")]
     tried_lanes = None if lanes is None else checked_lanes(lanes)
     if calibration is not None:
         calibration = list(several(calibration, "calibration", "[inputs]"))
     model = uncompiled(model)
     graph = trace(model, example_inputs, symbolic=symbolic)
+    formats = resolve(named, graph)
     samples = [example_inputs] if calibration is None else calibration
     arrays = [part for sample in samples for part in in_passes(graph, flat_inputs(model, sample))]
     if len(arrays) == 1:
@@ -387,7 +395,11 @@ def design(
             CalibrationWarning,
             stacklevel=2,
         )
-    quantised = calibrate(prepare(graph), arrays, formats)
+    prepared = prepare(graph)
+    parameters = model.named_parameters() if scales and hasattr(model, "named_parameters") else ()
+    weights = {name: value.detach().cpu() for name, value in parameters}
+    steps = steps_of(scales or {}, prepared, formats, weights)
+    quantised = calibrate(prepared, arrays, formats, steps)
     flow = dataflow(graph, precision=formats)
     if not flow.layers and not flow.vectors:
         raise DomainError(
@@ -487,7 +499,7 @@ def sized(
     """The design on an array: memories and lanes, and that the device has room for them."""
     array = (found.height, found.width, found.sub_arrays)
     inputs = [node.streamed for node in flow.layers]
-    memories = fit_memories(flow.workload(), array, target, **formats, inputs=inputs)
+    memories = fit_memories(flow.workload(), array, target, **widest(formats, graph), inputs=inputs)
     groups = list(_beside(flow, found))
     # The generated unit takes a word of sums at a time, so it has a lane for each column at least.
     lanes = max(sizing.simd_width(groups, MOST_LANES).width, found.width)
@@ -498,7 +510,7 @@ def sized(
     check_fit(
         made.resources,
         target,
-        smaller=lambda count: _resources((*array[:2], count), lanes, memories, formats),
+        smaller=lambda count: _resources((*array[:2], count), lanes, memories, widest(formats, graph)),
         most=found.sub_arrays,
         sides=array[:2],
     )
@@ -548,25 +560,3 @@ def _powers(numbers: Iterable[int], what: str, least: int, most: int, name: str 
         if each & (each - 1):
             raise DomainError(f"a {what} is {each}, expected a power of two from {least} to {most}")
     return listed
-
-
-def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
-    """The format of each part. Raises DomainError, with the nearest name, for a part or a format that there is not."""
-    if isinstance(precision, str):
-        names = precision.split("/")
-        if len(names) > 2:
-            raise DomainError(f"precision is {precision!r}", hint='"int8", or "int8/int4" of both parts')
-        precision = dict(zip(PARTS, (names[0], names[-1])))
-    if not isinstance(precision, Mapping):
-        raise DomainError(
-            f"precision is {precision!r}, expected a format of each part", hint=f"such as {dict(DEFAULT_PRECISION)}"
-        )
-    for part in precision:
-        if part not in PARTS:
-            raise DomainError(
-                f"precision is of a part {part!r}", hint=suggestion(part, PARTS, "parts are neural and symbolic")
-            )
-    for part in PARTS:
-        if part not in precision:
-            raise DomainError(f"precision has no format of the {part} part", hint=f"such as {dict(DEFAULT_PRECISION)}")
-    return {part: PRECISIONS[precision[part]].name for part in PARTS}

@@ -16,6 +16,7 @@ from derivable.accelerator.designs.drawing import dot, logarithmic, text_at
 from derivable.accelerator.designs.node_rows import NodeRow, node_rows
 from derivable.accelerator.designs.texts import UNIT_NAMES, csv_text, estimate_of_array, resource_estimates
 from derivable.accelerator.hardware.resources import KINDS, share
+from derivable.accelerator.numbers.layers import described
 from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write
 from derivable.core.html import safe
@@ -195,7 +196,7 @@ def _numbers(made: Design, simulation: Simulation | None) -> Iterator[str]:
         "where two passes follow one another": "" if following is None else f"{following:,.0f} cycles per pass",
         "mode": made.exploration.mode,
         "sub-arrays, neural : symbolic, before nodes are tuned": f"{neural} : {symbolic}",
-        "precision, neural / symbolic": f"{made.precision['neural']} / {made.precision['symbolic']}",
+        "precision": described(made.precision),
         "device": made.device.title,
         "clock of these times": f"{made.device.clock / 1e6:g} MHz, assumed",
         "lanes of the SIMD unit": str(made.lanes),

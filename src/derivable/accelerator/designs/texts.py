@@ -10,6 +10,7 @@ from types import MappingProxyType
 from derivable.accelerator.designs.designs import COMPARED_PASSES, Design, lane_cycles
 from derivable.accelerator.designs.node_rows import node_rows
 from derivable.accelerator.hardware.resources import Device, Resources
+from derivable.accelerator.numbers.layers import described
 
 UNIT_NAMES: Mapping[str, str] = MappingProxyType(
     {"nn": "layers", "vsa": "vectors", "vec": "SIMD unit", "move": "moves", "dma": "off-chip"}
@@ -36,7 +37,7 @@ def summary_rows(made: Design) -> list[tuple[str, str]]:
             f"{elements:,} of {made.exploration.pes:,} elements",
         ),
         ("mode", f"{made.exploration.mode}, {neural} : {symbolic} sub-arrays, {made.exploration.mapping} mapping"),
-        ("precision", f"{made.precision['neural']} neural, {made.precision['symbolic']} symbolic"),
+        ("precision", described(made.precision)),
         ("device", f"{made.device.title} at {clock}, assumed"),
         (
             "nodes",

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from derivable.accelerator.explore.schedule import Workload
-from derivable.accelerator.numbers.precision import PRECISIONS, bytes_of
+from derivable.accelerator.numbers.precision import bytes_of, format_of
 from derivable.accelerator.operators import runtime
 from derivable.accelerator.operators.evaluation import Inputs, checked_inputs
 from derivable.accelerator.operators.kinds import Moved, Work, size
@@ -89,8 +89,8 @@ class Node:
         return lanes if isinstance(self.work, Elementwise) else ceil_div(self.work.elements, simd) + lanes
 
     def memory(self, precision: Mapping[str, str]) -> Memory:
-        """Bytes of what it reads and gives, in the format of its part."""
-        bits = PRECISIONS[precision[self.part]].bits
+        """Bytes of what it reads and gives, in its format."""
+        bits = format_of(self.name, self.part, precision).bits
         return Memory(*(bytes_of(elements, bits) for elements in (self.weights, self.streamed, self.outputs)))
 
     def __str__(self) -> str:
@@ -201,8 +201,8 @@ def dataflow(
 ) -> DataflowGraph:
     """The dataflow graph of an operator graph.
 
-    precision  the format of each part, such as {"neural": "int8", "symbolic": "int4"}: two products of INT4 share a
-               multiplier
+    precision  the format of each part, such as {"neural": "int8", "symbolic": "int4"}, and of operators that have
+               another one: two products of INT4 share a multiplier
     weight     cycles of a node, by which the critical path is the longest; by default those on one sub-array of 32 x 32
                and 64 lanes
 
@@ -242,7 +242,7 @@ def _nodes(graph: OperatorGraph, precision: Mapping[str, str]) -> tuple[Node, ..
         sizes = {name: size(graph[name].shape) for name in read}
         work = graph.work(first)
         if isinstance(work, (Layer, Vectors)):
-            work = replace(work, products=PRECISIONS[precision[first.part]].products)
+            work = replace(work, products=format_of(first.name, first.part, precision).products)
         fused = [graph.work(member) for member in members[1:]]
         nodes.append(
             Node(

@@ -5,6 +5,7 @@ Source: NSFlow (Yang et al., 2025), section IV-D: FP16, FP8, INT8 and INT4, mixe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from derivable.accelerator.operators.runtime import ceil_div
@@ -38,6 +39,17 @@ PRECISIONS = Registry(
         )
     },
 )
+
+
+def format_of(name: str, part: str, precision: Mapping[str, str]) -> Precision:
+    """The format of an operator: its own, that of the one that it was written out from, `%softmax_1` for
+    `%softmax_1.exp`, or that of its part.
+
+    precision  names of formats by names of parts and operators, see `layers.resolve`
+    """
+    while name and name not in precision:
+        name = name.rpartition(".")[0]
+    return PRECISIONS[precision[name or part]]
 
 
 class CalibrationWarning(UserWarning):

@@ -22,23 +22,25 @@ The hardware computes with the same scales (`formats.assign`); `emulation.py` gi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from derivable.accelerator.numbers import emulation, known
 from derivable.accelerator.numbers.formats import WIDE, Formats, assign
-from derivable.accelerator.numbers.precision import PRECISIONS, CalibrationWarning, Precision, bytes_of
+from derivable.accelerator.numbers.layers import PARTS, is_layer
+from derivable.accelerator.numbers.precision import PRECISIONS, CalibrationWarning, Precision, bytes_of, format_of
+from derivable.accelerator.numbers.steps import Place, Step
 from derivable.accelerator.operators import products
 from derivable.accelerator.operators.evaluation import Evaluation, Inputs
 from derivable.accelerator.operators.operators import Operator, OperatorGraph, wide
 from derivable.accelerator.operators.runtime import ceil_div
 from derivable.core.diagnostics import DomainError
 
-PARTS = ("neural", "symbolic")
 WIDE_BITS = 32
 LARGEST_FP8 = 448.0
 KEPT_VALUES = 1 << 14  # of each tensor in each calibration batch
@@ -48,14 +50,12 @@ LEAST_TRIED, TRIED_NUMBERS = 4, 1 << 20  # clips of each row, and numbers that a
 MOST_LOST = 2.0**-11  # of the energy of calibration data, by a scale of a known range
 FEW_LEVELS = 2.0**-7  # of the energy, from which on int8 is warned of: numbers of about three steps
 
-Place = tuple[str, int]  # an operator, and which of its inputs
-
 
 @dataclass(frozen=True)
 class Quantised:
     """A graph with the formats of its numbers.
 
-    precision  name of the format of each part, "neural" and "symbolic"
+    precision  name of the format of each part, "neural" and "symbolic", and of operators that have another one
     scales     of the rounded operands: what a step is worth, [] or, of weights, [channel]; for fp8 what 1 is
     zeros      of operands that stream through layers: the step that is zero, 0 where there is none
     biases     of conv2d and linear: what is added to each channel [channel] beside the graph's own bias
@@ -115,16 +115,22 @@ class Quantised:
         return sum(bytes_of(self.graph.constants[name].size, width) for name, width in bits.items())
 
 
-def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mapping[str, str]) -> Quantised:
+def calibrate(
+    graph: OperatorGraph,
+    samples: Iterable[Inputs],
+    precision: Mapping[str, str],
+    steps: Mapping[Place, Step] = MappingProxyType({}),
+) -> Quantised:
     """Scales for a graph, from what its tensors hold on samples, or from what is known of their ranges.
 
     samples    inputs as `evaluate` takes them, a few batches of what the model will see
-    precision  the format of each part: {"neural": "int8", "symbolic": "int4"}
+    precision  the format of each part, and of operators that have another one: see `layers.resolve`
+    steps      of operands whose scales come from elsewhere, see `steps_of`; biases of their layers are not corrected
 
     Warns with CalibrationWarning of operands that int8 has too few steps for. Raises DomainError without a sample, for
     unknown parts or formats, and for numbers that are not finite.
     """
-    precision, samples = checked_precision(precision), list(samples)
+    precision, samples = checked_precision(precision, graph), list(samples)
     if not samples:
         raise DomainError("no sample is given to calibrate with", hint="give a few samples of inputs as calibration=")
     seen: dict[_Group, dict[tuple[int, str], np.ndarray]] = {}
@@ -134,6 +140,8 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
         run = _Run(graph, sample)
         for operator in graph:
             for place in _streamed(graph, operator):
+                if (operator.name, place) in steps:
+                    continue
                 rows = seen.setdefault(_group(graph, operator, place, precision), {})
                 if (number, operator.inputs[place]) not in rows:
                     rows[number, operator.inputs[place]] = _some(run.numbers(operator, place), operator)
@@ -166,6 +174,11 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
         streamed = _streamed(graph, operator)
         for place in _operands(operator):
             key = (operator.name, place)
+            if key in steps:
+                scales[key] = steps[key].scale
+                if place == 0 and is_layer(graph, operator):
+                    zeros[key] = steps[key].zero
+                continue
             if place in streamed:
                 group = _group(graph, operator, place, precision)
                 scales[key], zero = best[group]
@@ -179,7 +192,7 @@ def calibrate(graph: OperatorGraph, samples: Iterable[Inputs], precision: Mappin
             else:
                 scales[key] = _best_scales(array.reshape(1, -1), chosen)[0]
     quantised = Quantised(graph, precision, scales, zeros, {}, ranges, peaks)
-    return replace(quantised, biases=_mean_losses(quantised, samples))
+    return replace(quantised, biases=_mean_losses(quantised, samples, {name for name, _ in steps}))
 
 
 _T = TypeVar("_T")
@@ -273,17 +286,9 @@ def _of_range(limits: known.Range, group: _Group) -> tuple[np.ndarray, int]:
 
 
 def _format(operator: Operator, precision: Mapping[str, str]) -> Precision:
-    found = PRECISIONS[precision[operator.part]]
+    found = format_of(operator.name, operator.part, precision)
     # Lanes take bytes.
     return PRECISIONS["int8"] if operator.kind == "match_probability" and found.name == "int4" else found
-
-
-def is_layer(graph: OperatorGraph, operator: Operator) -> bool:
-    """Whether an operator is conv2d, linear, or a product of a value by a constant matrix."""
-    if operator.kind == "matmul":
-        a, b = (graph[name] for name in operator.inputs)
-        return a.kind != "constant" and b.kind == "constant" and len(b.shape) == 2
-    return operator.kind in ("conv2d", "linear") and graph[operator.inputs[1]].kind == "constant"
 
 
 def _operands(operator: Operator) -> tuple[int, ...]:
@@ -291,7 +296,7 @@ def _operands(operator: Operator) -> tuple[int, ...]:
     return (0, 1) if operator.unit in ("gemm", "vector") or operator.kind == "match_probability" else ()
 
 
-def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.ndarray]:
+def _mean_losses(quantised: Quantised, samples: list[Inputs], left_out: Collection[str]) -> dict[str, np.ndarray]:
     """What the channels of each layer of integers lose on average, those before it corrected: [channel] each."""
     graph, found = quantised.graph, {}
     quantised = replace(quantised, biases=found)
@@ -304,7 +309,7 @@ def _mean_losses(quantised: Quantised, samples: list[Inputs]) -> dict[str, np.nd
         rounded = [_Run(graph, sample, quantised) for sample in samples]
     for operator in graph:
         # A product of matrices keeps zeros: of a vector without entries, say. Iterations of a loop have one bias.
-        is_corrected = operator.kind != "matmul" and operator.name not in graph.alike
+        is_corrected = operator.kind != "matmul" and operator.name not in (*graph.alike, *left_out)
         if is_corrected and is_layer(graph, operator) and not quantised.format(operator).is_float:
             weight = np.asarray(graph.constants[operator.inputs[1]], np.float64)
             given = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in exact], 0)
@@ -334,14 +339,25 @@ def _along_channels(operator: Operator, row: np.ndarray) -> np.ndarray:
     return row[:, None, None] if operator.kind == "conv2d" else row
 
 
-def checked_precision(precision: Mapping[str, str]) -> dict[str, str]:
-    """The formats of both parts. Raises DomainError for unknown parts and formats, and for a part without one."""
-    unknown = [part for part in precision if part not in PARTS]
-    if unknown or len(precision) < len(PARTS):
+def checked_precision(precision: Mapping[str, str], graph: OperatorGraph) -> dict[str, str]:
+    """The formats of both parts and of operators. Raises DomainError for unknown names and formats, for a part without
+    one, and for iterations of a loop that differ."""
+    names = {operator.name for operator in graph}
+    names |= {name.partition(".")[0] for name in names}
+    unknown = [name for name in precision if name not in PARTS and name not in names]
+    if unknown or any(part not in precision for part in PARTS):
         raise DomainError(
             f"the precision is of {sorted(precision)}", hint='{"neural": "int8", "symbolic": "int4"} has both parts'
         )
-    return {part: PRECISIONS[precision[part]].name for part in PARTS}
+    for name, root in graph.alike.items():
+        one, other = (_format(graph[each], precision) for each in (name, root))
+        if one != other:
+            raise DomainError(
+                f"%{name} is {one.name} and %{root} {other.name}, which are the same in two iterations of a loop",
+                source=graph[name].source or None,
+                hint="name the module, which is all iterations",
+            )
+    return {name: PRECISIONS[format].name for name, format in precision.items()}
 
 
 def evaluate(quantised: Quantised, inputs: Inputs) -> tuple[np.ndarray, ...]:

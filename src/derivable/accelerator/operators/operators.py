@@ -63,6 +63,13 @@ class Operator:
         """What does it: "gemm", "vector", "simd", "view", or "source" for what is given."""
         return self.row.unit
 
+    @property
+    def module(self) -> str:
+        """The path of the module that it is of, "" for one of the model itself."""
+        module, mark, _ = self.source.rpartition(" at ")
+        # Without a line there is the path alone, and without a module the line.
+        return module if mark else "" if ":" in self.source else self.source
+
     @cached_property
     def at(self) -> dict[str, Any]:
         """The attributes by name."""
