@@ -22,6 +22,8 @@ BCOO = pytest.importorskip("jax.experimental.sparse").BCOO
 
 SIZES = dict(zip("ijkl", (2, 3, 2, 3)))
 VALUES = (0.0, 0.0, 1.0, 2.0, 0.5, 3.0, np.inf, np.nan)
+# Of which many sums are zero.
+CANCELLING = (0.0, 1.0, -1.0, 1.0, -1.0, 2.0, -2.0, np.inf, np.nan)
 # What is the same sum in the language: of operands T0, T1, ...
 PROGRAMS = {
     "i,i->": "sum(<i, a> in T0) a * T1(i)",
@@ -342,18 +344,115 @@ def test_the_reference_is_a_loop_over_all_terms():
             agree(summed(operands, *axes_of(subscripts)), in_python(subscripts, operands), subscripts, atol=1e-9)
 
 
-def test_numbers_that_cancel_before_they_meet_a_nan():
-    """A program multiplies first; an Einstein sum adds up in a step what one operand alone has, as its page says."""
-    column, nan = torch.tensor([[1.0], [-1.0]]), torch.tensor([np.nan])
-    of = dv.tensor.parse(TOTALS["ij,j->"], {"T0": 2, "T1": 1})
-    for whole in (
-        of(T0=column, T1=nan),
-        dv.tensor.compile(of)(T0=column, T1=nan),
-        dv.tensor.Function(of)(T0=column, T1=nan),
+@pytest.mark.parametrize("name", CALLS)
+def test_numbers_that_cancel_before_they_meet_a_nan(name):
+    """The sum of a column is zero, but its terms are there, and each is NaN."""
+    nan = torch.tensor([np.nan])
+    for column, is_nan in ((torch.tensor([[1.0], [-1.0]]), True), (torch.zeros(2, 1), False)):
+        # A `Function` takes dense arrays.
+        stored = [scipy.sparse.csr_array(column.numpy()), column.to_sparse()] if "function" not in name else []
+        for matrix in (column, column.numpy(), *stored):
+            assert np.isnan(float(CALLS[name]("ij,j->", matrix, nan))) == is_nan
+
+
+def cancelling(subscripts, seed):
+    """(operands, adjoint) with many sums that are zero; every third time all operands are finite."""
+    random = np.random.default_rng([seed, *map(ord, subscripts)])
+    axes, result = axes_of(subscripts)
+    values = CANCELLING if seed % 3 else CANCELLING[:-2]
+    operands = [random.choice(values, [SIZES[letter] for letter in of]) for of in axes]
+    return operands, random.choice(CANCELLING, [SIZES[letter] for letter in result])
+
+
+def agree_but_for_signs(found, their, subscripts, operands, adjoint, read=lambda place, x: x):
+    """Raises AssertionError unless values and gradients are equal; infinities of both signs may add up to any."""
+    value, gradients = by_hand(subscripts, operands, adjoint)
+    may_be_infinite, their_may = by_hand(subscripts, operands, adjoint, of_both_signs)
+    for place, (mine, other, may) in enumerate(
+        zip((found, *their), (value, *gradients), (may_be_infinite, *their_may), strict=True), -1
     ):
-        assert np.isnan(float(whole))
-    assert float(dv.tensor.einsum("ij,j->", column, nan)) == 0.0
-    assert np.isnan(float(dv.tensor.einsum("ij,j->", torch.tensor([[1.0], [-2.0]]), nan)))
+        mine, other, may = np.asarray(mine), read(place, other), read(place, may)
+        what = f"{place} of {subscripts} of {operands} for {adjoint}"
+        agree(mine, np.where(may & np.isinf(mine), mine, other), what, atol=1e-5)
+
+
+CANCELLED = ("ij,j->", "ij,jk->k", "ij,jk,kl->il", "ij,i,j->", "i,jk,k->j", "ij,jk,ik->i", "ij,k,l->kl")
+
+
+@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+def test_numbers_that_cancel(door):
+    ask, call = DOORS[door]
+    number = list(DOORS).index(door)
+    # JAX compiles for seconds.
+    for seed in range(number, number + (2 if door[0] in ("JAX", "jit") else 6)):
+        subscripts = CANCELLED[seed % len(CANCELLED)]
+        operands, adjoint = cancelling(subscripts, seed)
+        agree_but_for_signs(*ask(subscripts, operands, adjoint, call), subscripts, operands, adjoint)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+def test_numbers_that_cancel_in_every_sum(door):
+    ask, call = DOORS[door]
+    for seed in range(21 if door[0] in ("JAX", "jit") else 70):
+        subscripts = CANCELLED[seed % 7] if seed < 14 else drawn_subscripts(np.random.default_rng(seed))
+        operands, adjoint = cancelling(subscripts, seed)
+        agree_but_for_signs(*ask(subscripts, operands, adjoint, call), subscripts, operands, adjoint)
+
+
+def test_sums_of_many_tensors_have_second_derivatives():
+    """Of z = A B x with the adjoint w: the derivative by A of c times the gradient by x."""
+    for seed in range(6):
+        (a, b, x), w = cancelling("ij,jk,k->i", seed)
+        c = np.random.default_rng(seed).choice(CANCELLING, 2)
+        operands, axes = [w, b, c], ["i", "jk", "k"]
+        expected, may = summed(operands, axes, "ij"), of_both_signs(operands, axes, "ij")
+        first, second, third = (torch.tensor(part, requires_grad=True) for part in (a, b, x))
+        total = einsum("ij,jk,k->i", first, second, third)
+        (gradient,) = torch.autograd.grad(total, third, torch.tensor(w), create_graph=True)
+        answers = [torch.autograd.grad(gradient, first, torch.tensor(c))[0].numpy()]
+        if seed < 2:
+            with jax.enable_x64(True):
+                last, seeds = jax.numpy.asarray(x), (jax.numpy.asarray(w), jax.numpy.asarray(c))
+
+                def by_vector(first, b=b, last=last, seed=seeds[0]):
+                    return jax.vjp(lambda y: einsum("ij,jk,k->i", first, jax.numpy.asarray(b), y), last)[1](seed)[0]
+
+                answers.append(np.asarray(jax.vjp(by_vector, jax.numpy.asarray(a))[1](seeds[1])[0]))
+        for found in answers:
+            what = f"{a}, {b}, {x}, {w}, {c}"
+            agree(found, np.where(may & np.isinf(found), found, expected), what, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_many_sums_at_once(seed):
+    """By vmap of torch and JAX, and by the one that `torch.autograd` has for itself."""
+    subscripts = "ij,jk,kl->il"
+    operands, adjoint = cancelling(subscripts, seed)
+    twice = [np.stack([np.ones_like(x), x]) for x in operands]
+
+    def call(*x):
+        return einsum(subscripts, *x)
+
+    def pulled(*x):
+        found, pull = torch.func.vjp(call, *x)
+        return found, pull(torch.tensor(adjoint))
+
+    found, their = torch.vmap(pulled)(*map(torch.tensor, twice))
+    agree_but_for_signs(found[1].detach(), [x[1].detach() for x in their], subscripts, operands, adjoint)
+    leaves = [torch.tensor(x, requires_grad=True) for x in operands]
+    found, seeds = call(*leaves), torch.tensor(np.stack([np.ones_like(adjoint), adjoint]))
+    their = torch.autograd.grad(found, leaves, seeds, is_grads_batched=True)
+    agree_but_for_signs(found.detach(), [x[1] for x in their], subscripts, operands, adjoint)
+    if seed == 1:
+        with jax.enable_x64(True):
+
+            def pulled_in_jax(*x):
+                found, pull = jax.vjp(call, *x)
+                return found, pull(jax.numpy.asarray(adjoint))
+
+            found, their = jax.jit(jax.vmap(pulled_in_jax))(*map(jax.numpy.asarray, twice))
+            agree_but_for_signs(found[1], [x[1] for x in their], subscripts, operands, adjoint)
 
 
 def test_second_derivatives():
@@ -520,6 +619,29 @@ def test_stored_operands(storage, call):
             agree(read(their.pop(0)), gradients[0][mask], what)
         for mine, other in zip(their, gradients[1:], strict=True):
             agree(mine, other, what)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_stored_numbers_that_cancel(storage):
+    for seed in range(1, 8):
+        subscripts = ("ij,j->", "ij,jk->k", "ij,jk,kl->il", "ij,i,j->", "ij,jk,ik->i", "ij,k,l->kl", "ij,j,j->i")[
+            seed - 1
+        ]
+        operands, adjoint = cancelling(subscripts, seed)
+        mask = (operands[0] != 0) | (np.random.default_rng(seed).random(operands[0].shape) < 0.5)
+        first, leaf, read = STORAGES[storage](operands[0], mask)
+        others = [torch.tensor(x, requires_grad=True) for x in operands[1:]]
+        found = einsum(subscripts, first, *others)
+        found = found if found.layout == torch.strided else found.to_dense()
+        leaves = others if leaf is None else [leaf, *others]
+        their = list(torch.autograd.grad(found, leaves, torch.tensor(adjoint)))
+        if leaf is None:
+            their.insert(0, torch.tensor(by_hand(subscripts, operands, adjoint)[1][0][mask]))
+        else:
+            their[0] = torch.tensor(read(their[0]))
+        agree_but_for_signs(
+            found.detach(), their, subscripts, operands, adjoint, lambda k, x, mask=mask: x if k else x[mask]
+        )
 
 
 def bcoo(array, mask, random):

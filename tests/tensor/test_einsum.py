@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derivable.algebra.semiring import Semiring
+from derivable.bridge.contraction_steps import order_of
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, UnsupportedError
 from derivable.tensor import einsum, parse
 from derivable.tensor.values.values import Coordinates, coordinates, is_sparse
-from derivable.tensor.write.einstein import _order, contraction
+from derivable.tensor.write.einstein import contraction
 from drawn import examples
 
 # What small programs say is the same in Python, which need not be compiled for it.
@@ -352,12 +353,12 @@ def test_rows_that_the_real_zero_would_hide():
 def test_the_order_follows_sizes_and_entries():
     sizes = {0: 10, 1: 1000, 2: 1000, 3: 10}
     dense = [((0, 1), 1e4, True), ((1, 2), 1e6, True), ((2, 3), 1e4, True)]
-    assert _order(dense, (0, 3), sizes)[0] in [(0, 1), (1, 2)]
+    assert order_of(dense, (0, 3), sizes)[0] in [(0, 1), (1, 2)]
     # A matrix with few entries comes first, though it is large.
-    assert _order([((1, 2), 1e6, True), ((2, 0), 10.0, False), ((0, 1), 1e4, True)], (), sizes)[0] == (0, 1)
+    assert order_of([((1, 2), 1e6, True), ((2, 0), 10.0, False), ((0, 1), 1e4, True)], (), sizes)[0] == (0, 1)
     # Never two that share nothing, where that is the larger product.
     for terms in (dense, [*dense, *[((3, 0), 100.0, True)] * 8]):
-        steps = _order(terms, (0, 3), sizes)
+        steps = order_of(terms, (0, 3), sizes)
         assert len(steps) == len(terms) - 1
 
 

@@ -1,7 +1,15 @@
-"""Sums of products of two JAX arrays, as in `products`: a primitive that is linear in each operand."""
+"""Sums of products of JAX arrays, as in `products`, with derivatives of any order in every mode: three primitives.
+
+    value    the sum
+    tangent  of the sum, along tangents of some operands, in which it is linear
+    pull     the adjoints of some operands, in steps that they share; it is linear in the adjoint
+
+Each is linear in every operand, so the derivatives of the last two are sums of tangents of sums.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,40 +19,236 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from derivable.bridge.products import Axes, by_left, by_right, exact_product, interleaved, with_batch
+from derivable.bridge import contraction_steps as steps
+from derivable.bridge.products import AllAxes, exact_sum, interleaved, shape_of, swapped, with_batch
 
-_product = Primitive("derivable_product")
-
-
-def product(left: jax.Array, right: jax.Array, axes: Axes) -> jax.Array:
-    """The sum of products of two arrays of one type of floats, with derivatives of any order in every mode."""
-    return _product.bind(left, right, axes=axes)
-
-
-def _computed(left: jax.Array, right: jax.Array, *, axes: Axes) -> jax.Array:
-    def einsum(*arrays: Any) -> jax.Array:
-        return jnp.einsum(*interleaved(arrays, axes))
-
-    found = einsum(left, right)
-    return jax.lax.cond(jnp.isnan(found).any(), partial(exact_product, jnp, einsum), lambda *_: found, left, right)
+_value = Primitive("derivable_product")
+_tangent = Primitive("derivable_product_tangent")
+_pull = Primitive("derivable_product_pull")
+_pull.multiple_results = True
 
 
-def _shape(left: Any, right: Any, *, axes: Axes) -> ShapedArray:
-    sizes = dict(zip((*axes[0], *axes[1]), (*left.shape, *right.shape)))
-    return ShapedArray(tuple(sizes[axis] for axis in axes[2]), left.dtype)
+def product(operands: Sequence[jax.Array], axes: AllAxes) -> jax.Array:
+    """The sum of products of two arrays or more, of one type of floats."""
+    return _value.bind(*operands, axes=axes)
 
 
-def _batched(operands: Any, mapped: Any, *, axes: Axes) -> tuple[Any, int]:
-    left, right = (x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(operands, mapped))
-    return product(left, right, with_batch(axes, [axis is not None for axis in mapped])), 0
+# What they are. Operands of `tangent` are those of the sum and then tangents, by `which`; of `pull` those and the
+# adjoint.
 
 
-_product.def_impl(jax.jit(_computed, static_argnames="axes"))
-_product.def_abstract_eval(_shape)
-mlir.register_lowering(_product, mlir.lower_fun(_computed, multiple_results=False))
-batching.primitive_batchers[_product] = _batched
-ad.defbilinear(
-    _product,
-    lambda adjoint, _left, right, axes: product(adjoint, right, by_left(axes)),
-    lambda adjoint, left, _right, axes: product(left, adjoint, by_right(axes)),
-)
+def _einsum(arrays: Sequence[Any], axes: AllAxes) -> jax.Array:
+    return jnp.einsum(*interleaved(arrays, axes))
+
+
+def _steps(operands: Sequence[Any], axes: AllAxes) -> tuple[steps.Step, ...]:
+    return steps.steps_of(axes, tuple([tuple(x.shape) for x in operands]))
+
+
+def _exact(*operands: Any, axes: AllAxes) -> jax.Array:
+    of = _steps(operands, axes)
+
+    def sums(lists: list[list[Any]]) -> Any:
+        whole = [jnp.stack(parts) for parts in zip(*lists)]
+        return jax.vmap(lambda *arrays: steps.forward(_einsum, arrays, of)[-1])(*whole)
+
+    return exact_sum(jnp, sums, operands, lambda part: True)
+
+
+def _unless_nan(plain: jax.Array, exact: Callable[..., jax.Array], *operands: Any) -> jax.Array:
+    return jax.lax.cond(jnp.isnan(plain).any(), exact, lambda *_: plain, *operands)
+
+
+def _computed(*operands: Any, axes: AllAxes) -> jax.Array:
+    plain = steps.forward(_einsum, operands, _steps(operands, axes))[-1]
+    return _unless_nan(plain, partial(_exact, axes=axes), *operands)
+
+
+def _computed_tangent(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> jax.Array:
+    operands, along = _parted(given, axes)
+    of = _steps(operands, axes)
+    tangents = [along[which.index(k)] if k in which else None for k in range(len(operands))]
+    plain = steps.push(_einsum, steps.forward(_einsum, operands, of), of, tangents)
+
+    def exact(*given: Any) -> jax.Array:
+        operands, along = _parted(given, axes)
+        parts = [_exact(*_replaced(operands, k, x), axes=axes) for k, x in zip(which, along)]
+        return sum(parts[1:], parts[0])
+
+    return _unless_nan(plain, exact, *given)
+
+
+def _computed_pull(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[jax.Array]:
+    operands, (adjoint,) = _parted(given, axes)
+    of = _steps(operands, axes)
+    is_wanted = [k in which for k in range(len(operands))]
+    plain = steps.pull(jnp, _einsum, steps.forward(_einsum, operands, of), of, adjoint, is_wanted)
+
+    def exact(k: int, *given: Any) -> jax.Array:
+        operands, (adjoint,) = _parted(given, axes)
+        factors, their = _of_adjoint(operands, axes, k, adjoint)
+        return _exact(*factors, axes=their)
+
+    return [_unless_nan(plain[k], partial(exact, k), *given) for k in which]
+
+
+def _parted(given: Sequence[Any], axes: AllAxes) -> tuple[list[Any], list[Any]]:
+    return list(given[: len(axes) - 1]), list(given[len(axes) - 1 :])
+
+
+def _replaced(operands: Sequence[Any], place: int, by: Any) -> list[Any]:
+    return [by if k == place else x for k, x in enumerate(operands)]
+
+
+def _of_adjoint(operands: Sequence[Any], axes: AllAxes, place: int, adjoint: Any) -> tuple[list[Any], AllAxes]:
+    """(the factors, their axes) of the derivative by an operand."""
+    their, rest = swapped(axes, place)
+    of = operands[place]
+    ones = [jnp.ones(of.shape[axes[place].index(axis)], of.dtype) for axis in rest]
+    return [*_replaced(operands, place, adjoint), *ones], their
+
+
+# Derivatives
+
+
+def _along(operands: Sequence[Any], tangents: Sequence[Any], axes: AllAxes) -> Any:
+    """The tangent of a sum, along tangents of which some are None; None if all are."""
+    which = tuple([k for k, x in enumerate(tangents) if x is not None])
+    return _tangent.bind(*operands, *[tangents[k] for k in which], axes=axes, which=which) if which else None
+
+
+def _known(tangents: Sequence[Any]) -> list[Any]:
+    return [None if type(x) is ad.Zero else x for x in tangents]
+
+
+def _added(parts: Sequence[Any], like: Any) -> Any:
+    alive = [part for part in parts if part is not None]
+    return sum(alive[1:], alive[0]) if alive else ad.Zero(ShapedArray(like.shape, like.dtype))
+
+
+def _jvp(operands: Any, tangents: Any, *, axes: AllAxes) -> Any:
+    found = product(operands, axes)
+    return found, _added([_along(operands, _known(tangents), axes)], found)
+
+
+def _jvp_of_tangent(given: Any, tangents: Any, *, axes: AllAxes, which: tuple[int, ...]) -> Any:
+    found = _tangent.bind(*given, axes=axes, which=which)
+    (operands, along), (by_operands, by_along) = _parted(given, axes), _parted(_known(tangents), axes)
+    parts = [_along(operands, [by_along[which.index(k)] if k in which else None for k in range(len(operands))], axes)]
+    for k, x in zip(which, along):
+        parts.append(_along(_replaced(operands, k, x), _replaced(by_operands, k, None), axes))
+    return found, _added(parts, found)
+
+
+def _jvp_of_pull(given: Any, tangents: Any, *, axes: AllAxes, which: tuple[int, ...]) -> Any:
+    found = _pull.bind(*given, axes=axes, which=which)
+    (operands, (adjoint,)), (by_operands, (by_adjoint,)) = _parted(given, axes), _parted(_known(tangents), axes)
+    changes = []
+    for k, result in zip(which, found):
+        factors, their = _of_adjoint(operands, axes, k, adjoint)
+        along = _replaced(by_operands, k, by_adjoint) + [None] * (len(factors) - len(operands))
+        changes.append(_added([_along(factors, along, their)], result))
+    return found, changes
+
+
+def _instantiated(x: Any) -> Any:
+    return jnp.zeros(x.aval.shape, x.aval.dtype) if ad.is_undefined_primal(x) else x
+
+
+def _transposed(adjoint: Any, *operands: Any, axes: AllAxes) -> list[Any]:
+    which = tuple([k for k, x in enumerate(operands) if ad.is_undefined_primal(x)])
+    return _pulled(adjoint, operands, axes, which, which)
+
+
+def _transposed_tangent(adjoint: Any, *given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
+    operands, along = _parted(given, axes)
+    wanted = tuple([k for k, x in zip(which, along) if ad.is_undefined_primal(x)])
+    return [None] * len(operands) + _pulled(adjoint, operands, axes, wanted, which)[-len(which) :]
+
+
+def _pulled(adjoint: Any, operands: Any, axes: AllAxes, wanted: tuple[int, ...], of: tuple[int, ...]) -> list[Any]:
+    """Adjoints by place, those of `of`."""
+    if type(adjoint) is ad.Zero:
+        return [None] * len(of)
+    found = dict(zip(wanted, _pull.bind(*map(_instantiated, operands), adjoint, axes=axes, which=wanted)))
+    return [found.get(k) for k in of]
+
+
+def _transposed_pull(adjoints: Any, *given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
+    operands, _ = _parted(given, axes)
+    along = dict(zip(which, _known(adjoints)))
+    return [None] * len(operands) + [_along(operands, [along.get(k) for k in range(len(operands))], axes)]
+
+
+ad.primitive_jvps[_value] = _jvp
+ad.primitive_jvps[_tangent] = _jvp_of_tangent
+ad.primitive_jvps[_pull] = _jvp_of_pull
+ad.primitive_transposes[_value] = _transposed
+ad.primitive_transposes[_tangent] = _transposed_tangent
+ad.primitive_transposes[_pull] = _transposed_pull
+
+
+# Many at once
+
+
+def _moved(given: Sequence[Any], mapped: Sequence[Any], must_be: Sequence[bool]) -> list[Any]:
+    """Arrays with the axis along which they are mapped in front; those that must have one, and have none, repeated."""
+    size = next(x.shape[axis] for x, axis in zip(given, mapped) if axis is not None)
+
+    def moved(x: Any, axis: Any, must: bool) -> Any:
+        if axis is None:
+            return jnp.broadcast_to(x, (size, *x.shape)) if must else x
+        return jnp.moveaxis(x, axis, 0)
+
+    return list(map(moved, given, mapped, must_be))
+
+
+def _batched(operands: Any, mapped: Any, *, axes: AllAxes) -> tuple[Any, int]:
+    is_mapped = [axis is not None for axis in mapped]
+    return product(_moved(operands, mapped, is_mapped), with_batch(axes, is_mapped)), 0
+
+
+def _batched_tangent(given: Any, mapped: Any, *, axes: AllAxes, which: tuple[int, ...]) -> tuple[Any, int]:
+    is_mapped = [axis is not None for axis in mapped]
+    operands, along = _parted(is_mapped, axes)
+    for k, is_along in zip(which, along):
+        operands[k] = operands[k] or is_along
+    must = [*operands, *[operands[k] for k in which]]
+    return _tangent.bind(*_moved(given, mapped, must), axes=with_batch(axes, operands), which=which), 0
+
+
+def _batched_pull(given: Any, mapped: Any, *, axes: AllAxes, which: tuple[int, ...]) -> tuple[Any, Any]:
+    operands, _ = _parted([axis is not None for axis in mapped], axes)
+    operands = [is_mapped or k in which for k, is_mapped in enumerate(operands)]
+    found = _pull.bind(*_moved(given, mapped, [*operands, True]), axes=with_batch(axes, operands), which=which)
+    return found, [0] * len(which)
+
+
+batching.primitive_batchers[_value] = _batched
+batching.primitive_batchers[_tangent] = _batched_tangent
+batching.primitive_batchers[_pull] = _batched_pull
+
+
+# Shapes, and code
+
+
+def _shape(*operands: Any, axes: AllAxes) -> ShapedArray:
+    return ShapedArray(shape_of([x.shape for x in operands], axes), operands[0].dtype)
+
+
+def _shape_of_tangent(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> ShapedArray:
+    return _shape(*_parted(given, axes)[0], axes=axes)
+
+
+def _shapes_of_pull(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[ShapedArray]:
+    return [ShapedArray(given[k].shape, given[k].dtype) for k in which]
+
+
+for primitive, computed, shape in (
+    (_value, _computed, _shape),
+    (_tangent, _computed_tangent, _shape_of_tangent),
+    (_pull, _computed_pull, _shapes_of_pull),
+):
+    primitive.def_impl(jax.jit(computed, static_argnames=("axes", "which") if primitive is not _value else "axes"))
+    primitive.def_abstract_eval(shape)
+    mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=primitive.multiple_results))

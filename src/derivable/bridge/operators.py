@@ -14,6 +14,7 @@ is read from a file runs where the same engine has been made.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ import torch
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge import torch as tensors
 from derivable.bridge import torch_products as products
-from derivable.bridge.products import with_batch
+from derivable.bridge.products import AllAxes, shape_of
 from derivable.bridge.protocol import Engine, live_engines
 from derivable.bridge.torch_parts import below_autograd, each_legacy_copy, is_legacy_copies, one_level
 from derivable.core.diagnostics import UnsupportedError
@@ -37,9 +38,7 @@ _library.define("apply(Tensor[] operands, Tensor? structure, int number, bool ke
 _library.define(
     "pull(Tensor?[] adjoints, Tensor[] operands, Tensor[] made, Tensor? structure, int number) -> Tensor[]", tags=_TAGS
 )
-_library.define(
-    "product(Tensor left, Tensor right, int[] left_axes, int[] right_axes, int[] axes) -> Tensor", tags=_TAGS
-)
+_library.define("product(Tensor[] operands, int[] axes, int[] orders) -> Tensor", tags=_TAGS)
 
 # Those that are in graphs: nobody knows how long a graph lives.
 _recorded: dict[int, Engine] = {}
@@ -259,40 +258,46 @@ _library.impl("pull", _differentiated_pull, "Autograd", with_keyset=True)
 
 class _Product(_Level):
     @staticmethod
-    def forward(ctx, keyset, left, right, axes):
+    def forward(ctx, keyset, axes, *operands):
         ctx.axes = axes
-        ctx.save_for_backward(left, right)
-        ctx.save_for_forward(left, right)
-        return below_autograd(torch.ops.derivable.product, keyset, left, right, *axes)
+        ctx.save_for_backward(*operands)
+        ctx.save_for_forward(*operands)
+        return below_autograd(torch.ops.derivable.product, keyset, list(operands), *_flat(axes))
 
     @staticmethod
     def backward(ctx, *adjoints):
-        return None, *products.adjoints_of(ctx.saved_tensors, ctx.axes, adjoints[0], ctx.needs_input_grad[1:]), None
+        return None, None, *products.adjoints_of(ctx.saved_tensors, ctx.axes, adjoints[0], ctx.needs_input_grad[2:])
 
     @staticmethod
-    def jvp(ctx, _keyset, *tangents):
+    def jvp(ctx, _keyset, _axes, *tangents):
         return products.tangent_of(ctx.saved_tensors, ctx.axes, tangents)
 
 
-def product(left: torch.Tensor, right: torch.Tensor, axes: products.Axes) -> torch.Tensor:
+def product(operands: Sequence[torch.Tensor], axes: AllAxes) -> torch.Tensor:
     """As `torch_products.product`."""
 
-    def called(left: torch.Tensor, right: torch.Tensor) -> _Tensors:
-        return [torch.ops.derivable.product(left, right, *map(list, axes))]
+    def called(*operands: torch.Tensor) -> _Tensors:
+        return [torch.ops.derivable.product(list(operands), *_flat(axes))]
 
-    return _each_copy(called, (left, right))[0]
-
-
-def _axes(given: Any) -> Any:
-    return tuple(map(tuple, given))
+    return _each_copy(called, operands)[0]
 
 
-def _computed_product(left, right, *axes):
-    return products.computed(left, right, _axes(axes)).contiguous()
+def _flat(axes: AllAxes) -> tuple[list[int], list[int]]:
+    """(all axes, how many each operand and the result have)"""
+    return [axis for of in axes for axis in of], [len(of) for of in axes]
 
 
-def _differentiated_product(keyset, left, right, *axes):
-    return _Product.apply(keyset, left, right, _axes(axes))
+def _axes(flat: Sequence[int], orders: Sequence[int]) -> AllAxes:
+    left = iter(flat)
+    return tuple([tuple(itertools.islice(left, order)) for order in orders])
+
+
+def _computed_product(operands, flat, orders):
+    return products.computed(operands, _axes(flat, orders)).contiguous()
+
+
+def _differentiated_product(keyset, operands, flat, orders):
+    return _Product.apply(keyset, _axes(flat, orders), *operands)
 
 
 _library.impl("product", _computed_product, "CompositeExplicitAutograd")
@@ -300,15 +305,13 @@ _library.impl("product", _differentiated_product, "Autograd", with_keyset=True)
 
 
 @_register_fake("derivable::product", lib=_library)
-def _(left, right, left_axes, right_axes, axes):
-    sizes = dict(zip((*left_axes, *right_axes), (*left.shape, *right.shape)))
-    return left.new_empty([sizes[axis] for axis in axes])
+def _(operands, flat, orders):
+    return operands[0].new_empty(shape_of([x.shape for x in operands], _axes(flat, orders)))
 
 
 @_register_vmap("derivable::product", lib=_library)
-def _(info, mapped, left, right, *axes):
-    left, right = (x if axis is None else x.movedim(axis, 0) for x, axis in zip((left, right), mapped))
-    return product(left, right, with_batch(_axes(axes), [axis is not None for axis in mapped[:2]])), 0
+def _(info, mapped, operands, flat, orders):
+    return product(*products.mapped(mapped[0], _axes(flat, orders), operands)), 0
 
 
 # vmap: that of torch.func, and the one that torch.autograd has for itself.

@@ -1,60 +1,85 @@
-"""Sums of products of two arrays in which zero times an infinity or NaN is zero, as in every storage format.
+"""Sums of products of arrays in which zero times an infinity or NaN is zero, as in every storage format.
 
-A library gives NaN for such a product. So where a sum has a NaN, it is computed once more, the finite products apart
-from those that are not. The derivatives are sums of the same kind, of adjoints and the other operand: `torch_products`
-and `jax_products` have these rules, since a library would differentiate the cases that are told apart here.
+A library gives NaN for such a product. So where a sum has a NaN, it is computed once more: its finite terms by
+themselves, and beside them whether there are terms that are infinite or NaN. These are sums of the same kind, of zeros
+and ones and of signs. They go by the same steps, in which numbers that cancel are told from terms that are not there.
+
+The derivatives are such sums as well, of the adjoint and of the other operands: `torch_products` and `jax_products`
+have these rules, since a library would differentiate the cases that are told apart here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
-# The axes of a left operand, a right one and the result, by number; each is among those of the two others.
-Axes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-Einsum = Callable[..., Any]
+from derivable.bridge.contraction_steps import Axes
+
+# The axes of each operand and then those of the result, by number. None is twice in an operand, and each of the
+# result's is in some operand.
+AllAxes = tuple[Axes, ...]
 
 
-def by_left(axes: Axes) -> Axes:
-    """The axes of (adjoint, right operand), whose sum of products is the derivative by the left operand."""
-    return axes[2], axes[1], axes[0]
+def swapped(axes: AllAxes, place: int) -> tuple[AllAxes, Axes]:
+    """(the axes of the derivative by an operand, in whose place the adjoint is; those that no other has, along which it
+    is the same: behind the operands there is an array of ones for each of these)"""
+    *operands, result = axes
+    of, operands[place] = operands[place], result
+    rest = tuple([axis for axis in of if not any(axis in other for other in operands)])
+    return (*operands, *[(axis,) for axis in rest], of), rest
 
 
-def by_right(axes: Axes) -> Axes:
-    """The axes of (left operand, adjoint), likewise."""
-    return axes[0], axes[2], axes[1]
-
-
-def with_batch(axes: Axes, is_mapped: Sequence[bool]) -> Axes:
+def with_batch(axes: AllAxes, is_mapped: Sequence[bool]) -> AllAxes:
     """The axes for many sums at once, along a new first axis of the operands that are mapped and of the result."""
     new = (1 + max(max(of, default=0) for of in axes),)
-    left, right = (new + of if mapped else of for of, mapped in zip(axes, is_mapped))
-    return left, right, new + axes[2]
+    return tuple(new + of if mapped else of for of, mapped in zip(axes, (*is_mapped, True)))
 
 
-def interleaved(arrays: Sequence[Any], axes: Axes) -> list[Any]:
+def shape_of(shapes: Sequence[Sequence[Any]], axes: AllAxes) -> tuple[Any, ...]:
+    """The shape of a sum of operands of these shapes."""
+    sizes = {axis: size for of, shape in zip(axes, shapes) for axis, size in zip(of, shape)}
+    return tuple([sizes[axis] for axis in axes[-1]])
+
+
+def interleaved(arrays: Sequence[Any], axes: AllAxes) -> list[Any]:
     """Arguments of an `einsum`: each operand with its axes, then those of the result."""
-    return [arrays[0], list(axes[0]), arrays[1], list(axes[1]), list(axes[2])]
+    return [part for pair in zip(arrays, map(list, axes)) for part in pair] + [list(axes[-1])]
 
 
-def exact_product(library: Any, einsum: Einsum, left: Any, right: Any) -> Any:
-    """The sum of products of two arrays, where zero times an infinity or NaN is zero.
+def exact_sum(
+    library: Any,
+    sums: Callable[[list[list[Any]]], Sequence[Any]],
+    operands: Sequence[Any],
+    has_any: Callable[[Any], bool],
+) -> Any:
+    """The sum of products of arrays, where zero times an infinity or NaN is zero.
 
     library  of the arrays: `numpy`, `torch` or `jax.numpy`
-    einsum   (left, right) -> the sum, in which that would be NaN
+    sums     the sums of products of several lists of operands, of finite numbers
+    has_any  whether some of these truth values hold; where that is not known, yes
     """
-    where, isnan, isinf = library.where, library.isnan, library.isinf
-    is_finite = library.isfinite(left), library.isfinite(right)
-    finite = tuple(where(known, x, 0.0) for known, x in zip(is_finite, (left, right)))
-    signs = tuple(where(isnan(x), 0.0, library.sign(x)) for x in (left, right))
-    infinite = tuple(where(isinf(x), sign, 0.0) for x, sign in zip((left, right), signs))
-    # Of products that are infinite: those with an infinite left factor, and those with an infinite right one alone.
-    pairs = ((infinite[0], signs[1]), (where(is_finite[0], signs[0], 0.0), infinite[1]))
-    balance = reduce(library.add, [einsum(*pair) for pair in pairs])
-    number = reduce(library.add, [einsum(*(library.abs(x) for x in pair)) for pair in pairs])
-    unknown = einsum(1.0 * isnan(left), 1.0 * (right != 0)) + einsum(1.0 * (left != 0), 1.0 * isnan(right))
-    found = einsum(*finite)
-    found = found + where(number + balance > 0, float("inf"), 0.0)
-    found = found - where(number - balance > 0, float("inf"), 0.0)
-    return found + where(unknown > 0, float("nan"), 0.0)
+    where, isnan = library.where, library.isnan
+    is_nan, is_infinite = list(map(isnan, operands)), list(map(library.isinf, operands))
+    ones, zeros = list(map(library.ones_like, operands)), list(map(library.zeros_like, operands))
+    finite = [where(library.isfinite(x), x, zero) for x, zero in zip(operands, zeros)]
+    not_zero = [where(x != 0, one, zero) for x, one, zero in zip(operands, ones, zeros)]
+    signs = [where(missing, zero, library.sign(x)) for missing, zero, x in zip(is_nan, zeros, operands)]
+    sizes = list(map(library.abs, signs))
+
+    def with_part(of: list[Any], place: int, part: Any) -> list[Any]:
+        """`of`, but of that operand only what is in that part of it."""
+        return [where(part, x, zero) if k == place else x for k, (x, zero) in enumerate(zip(of, zeros))]
+
+    # A sum of numbers that are not negative is zero only where there is no term.
+    unknown = [with_part(not_zero, k, part) for k, part in enumerate(is_nan) if has_any(part)]
+    infinite = [with_part(sizes, k, part) for k, part in enumerate(is_infinite) if has_any(part)]
+    signed = [with_part(signs, k, part) for k, part in enumerate(is_infinite) if has_any(part)]
+    total, *others = sums([finite, *unknown, *infinite, *signed])
+    first, last = len(unknown), len(unknown) + len(infinite)
+    if infinite:
+        number, balance = sum(others[first + 1 : last], others[first]), sum(others[last + 1 :], others[last])
+        total = total + where(number + balance > 0, float("inf"), 0.0)
+        total = total - where(number - balance > 0, float("inf"), 0.0)
+    if unknown:
+        total = total + where(sum(others[1:first], others[0]) > 0, float("nan"), 0.0)
+    return total

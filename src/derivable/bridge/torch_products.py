@@ -1,4 +1,4 @@
-"""Sums of products of two torch tensors, as in `products`, with derivatives of any order, also under `torch.func`."""
+"""Sums of products of torch tensors, as in `products`, with derivatives of any order, also under `torch.func`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from derivable.bridge.products import Axes, by_left, by_right, exact_product, interleaved, with_batch
+from derivable.bridge import contraction_steps as steps
+from derivable.bridge.products import AllAxes, exact_sum, interleaved, swapped, with_batch
 from derivable.bridge.torch import has_nan, is_captured
-from derivable.bridge.torch_parts import is_legacy_copies, is_transformed
+from derivable.bridge.torch_parts import is_legacy_copies, is_transformed, physical
 
 
 def is_recorded(operands: Sequence[torch.Tensor]) -> bool:
@@ -18,75 +19,140 @@ def is_recorded(operands: Sequence[torch.Tensor]) -> bool:
     return is_transformed() or (torch.is_grad_enabled() and any(x.requires_grad for x in operands))
 
 
-def product(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
-    """The sum of products of two tensors of one type of floats, on one device, computed in that type."""
-    if is_captured() or is_legacy_copies(left) or is_legacy_copies(right):
+def product(operands: Sequence[torch.Tensor], axes: AllAxes) -> torch.Tensor:
+    """The sum of products of two tensors or more, of one type of floats and on one device, computed in that type."""
+    if is_captured() or any(map(is_legacy_copies, operands)):
         from derivable.bridge import operators
 
-        return operators.product(left, right, axes)
-    return (_Product.apply if is_recorded((left, right)) else computed)(left, right, axes)
+        return operators.product(operands, axes)
+    if not is_recorded(operands):
+        return computed(operands, axes)
+    return (_Product if is_transformed() else _InSteps).apply(axes, *operands)
 
 
 def exact_times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """The products of two tensors of one shape, likewise."""
     every = tuple(range(left.ndim))
-    return product(left, right, (every, every, every))
+    return product((left, right), (every, every, every))
 
 
-def computed(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
-    if axes[0] == axes[1] == axes[2]:
-        return torch.where((left == 0) | (right == 0), 0.0, left * right)
+def computed(operands: Sequence[torch.Tensor], axes: AllAxes) -> torch.Tensor:
+    return _computed(operands, axes)[-1]
 
-    def einsum(*tensors: torch.Tensor) -> torch.Tensor:
-        return torch.einsum(*interleaved(tensors, axes))
 
+def _computed(operands: Sequence[torch.Tensor], axes: AllAxes) -> list[torch.Tensor]:
+    """The operands, and behind them what each step gives."""
+    if len(operands) == 2 and axes[0] == axes[1] == axes[2]:
+        left, right = operands
+        return [left, right, torch.where((left == 0) | (right == 0), 0.0, left * right)]
+    of = _steps(operands, axes)
+    with _in_its_type(operands[0]):
+        values = steps.forward(_einsum, operands, of)
+        if has_nan(values[-1]):
+            values[-1] = exact_sum(torch, lambda lists: [_sum(x, of) for x in lists], operands, _has_any)
+    return values
+
+
+def _steps(operands: Sequence[torch.Tensor], axes: AllAxes) -> tuple[steps.Step, ...]:
+    return steps.steps_of(axes, tuple([tuple(x.shape) for x in operands]))
+
+
+def _einsum(tensors: Sequence[torch.Tensor], axes: AllAxes) -> torch.Tensor:
+    return torch.einsum(*interleaved(tensors, axes))
+
+
+def _sum(operands: Sequence[torch.Tensor], of: Sequence[steps.Step]) -> torch.Tensor:
+    return steps.forward(_einsum, operands, of)[-1]
+
+
+def _has_any(part: torch.Tensor) -> bool:
+    return bool(physical(part).any())
+
+
+def _in_its_type(like: torch.Tensor) -> Any:
     # Matrix products would be in fewer bits than their operands have.
-    is_cast = left.device.type != "meta" and torch.is_autocast_enabled(left.device.type)
-    with torch.autocast(left.device.type, enabled=False) if is_cast else nullcontext():
-        found = einsum(left, right)
-        return exact_product(torch, einsum, left, right) if has_nan(found) else found
+    is_cast = like.device.type != "meta" and torch.is_autocast_enabled(like.device.type)
+    return torch.autocast(like.device.type, enabled=False) if is_cast else nullcontext()
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(left: torch.Tensor, right: torch.Tensor, axes: Axes) -> torch.Tensor:
-        return computed(left, right, axes)
+    def forward(axes: AllAxes, *operands: torch.Tensor) -> torch.Tensor:
+        return computed(operands, axes)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *operands, ctx.axes = inputs
+        ctx.axes, *operands = inputs
         ctx.save_for_backward(*operands)
         ctx.save_for_forward(*operands)
 
     @staticmethod
     def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
-        return *adjoints_of(ctx.saved_tensors, ctx.axes, adjoints[0], ctx.needs_input_grad), None
+        return None, *adjoints_of(ctx.saved_tensors, ctx.axes, adjoints[0], ctx.needs_input_grad[1:])
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Any, _axes: Any, *tangents: Any) -> Any:
         return tangent_of(ctx.saved_tensors, ctx.axes, tangents)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, left: torch.Tensor, right: torch.Tensor, axes: Axes) -> Any:
-        left, right = (x if axis is None else x.movedim(axis, 0) for x, axis in zip((left, right), in_dims))
-        return product(left, right, with_batch(axes, [axis is not None for axis in in_dims[:2]])), 0
+    def vmap(info: Any, in_dims: Any, axes: AllAxes, *operands: torch.Tensor) -> Any:
+        return product(*mapped(in_dims[1:], axes, operands)), 0
 
 
-def adjoints_of(operands: Sequence[Any], axes: Axes, adjoint: torch.Tensor, needed: Sequence[bool]) -> tuple[Any, Any]:
-    """The adjoints of the two operands, None for one that needs none."""
-    left, right = operands
-    return (
-        product(adjoint, right, by_left(axes)) if needed[0] else None,
-        product(left, adjoint, by_right(axes)) if needed[1] else None,
-    )
+class _InSteps(torch.autograd.Function):
+    """The same for reverse mode alone: the derivatives by all operands share their steps."""
+
+    @staticmethod
+    def forward(ctx: Any, axes: AllAxes, *operands: torch.Tensor) -> torch.Tensor:
+        *values, found = _computed(operands, axes)
+        ctx.axes = axes
+        ctx.save_for_backward(*values)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
+        values, axes, (seed,), needed = ctx.saved_tensors, ctx.axes, adjoints, ctx.needs_input_grad[1:]
+        operands = values[: len(needed)]
+        if is_transformed() or is_captured() or is_legacy_copies(seed) or torch.is_grad_enabled():
+            return None, *adjoints_of(operands, axes, seed, needed)
+        of = _steps(operands, axes)
+        with _in_its_type(seed):
+            found = steps.pull(torch, _einsum, values, of, seed, needed)
+        is_exact = [x is None or not has_nan(_once(x)) for x in found]
+        if not all(is_exact):
+            again = adjoints_of(operands, axes, seed, [not exact for exact in is_exact])
+            found = [x if exact else y for x, y, exact in zip(found, again, is_exact)]
+        return None, *found
 
 
-def tangent_of(operands: Sequence[Any], axes: Axes, tangents: Sequence[Any]) -> torch.Tensor:
-    """The tangent of the sum, along those of the operands, of which one may be None."""
-    left, right = operands
+def _once(tensor: torch.Tensor) -> torch.Tensor:
+    """What is repeated in a tensor, once."""
+    return tensor[tuple([slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride()])]
+
+
+def mapped(in_dims: Sequence[Any], axes: AllAxes, operands: Sequence[torch.Tensor]) -> tuple[list[Any], AllAxes]:
+    """(operands, axes) of the sums of many operands at once, along those of their axes: along the result's first."""
+    moved = [x if axis is None else x.movedim(axis, 0) for x, axis in zip(operands, in_dims)]
+    return moved, with_batch(axes, [axis is not None for axis in in_dims])
+
+
+def adjoints_of(operands: Sequence[Any], axes: AllAxes, adjoint: torch.Tensor, needed: Sequence[bool]) -> list[Any]:
+    """The adjoints of the operands, None for one that needs none: each a sum of products."""
+    return [_adjoint(operands, axes, place, adjoint) if is_needed else None for place, is_needed in enumerate(needed)]
+
+
+def _adjoint(operands: Sequence[Any], axes: AllAxes, place: int, adjoint: torch.Tensor) -> torch.Tensor:
+    their, rest = swapped(axes, place)
+    of = operands[place]
+    ones = [of.new_ones(of.shape[axes[place].index(axis)]) for axis in rest]
+    return product([*operands[:place], adjoint, *operands[place + 1 :], *ones], their)
+
+
+def tangent_of(operands: Sequence[Any], axes: AllAxes, tangents: Sequence[Any]) -> torch.Tensor:
+    """The tangent of the sum, along those of the operands, of which some may be None."""
     parts = [
-        None if tangents[0] is None else product(tangents[0], right, axes),
-        None if tangents[1] is None else product(left, tangents[1], axes),
+        product([*operands[:place], tangent, *operands[place + 1 :]], axes)
+        for place, tangent in enumerate(tangents)
+        if tangent is not None
     ]
-    alive = [part for part in parts if part is not None]
-    return sum(alive[1:], alive[0])
+    return sum(parts[1:], parts[0])

@@ -151,7 +151,7 @@ def _by_jax(x: Any, z: Any, semiring: Semiring) -> Any:
         from derivable.bridge.jax_products import product
 
         every = (0, 1, 2)
-        return product(left, right, (every, every, every))
+        return product((left, right), (every, every, every))
     multiplied = compile_jnp(times.values[0], (*times.left, *times.right))
     # Factors are replaced before they are multiplied: the derivative of what is left out would be NaN.
     is_nothing = jnp.isnan(multiplied(left, right)) & ((left == zero) | (right == zero))

@@ -1,4 +1,4 @@
-"""Einstein sums of one or two dense arrays by their own library: NumPy, torch or JAX."""
+"""Einstein sums of dense arrays by their own library: NumPy, torch or JAX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.bridge.products import exact_product
+from derivable.bridge import contraction_steps as steps
+from derivable.bridge.products import AllAxes, exact_sum, interleaved
 from derivable.core.diagnostics import DomainError
 from derivable.tensor.call.tracked import refuse_complex
 from derivable.tensor.values.values import as_torch, dense_array, has_torch, has_traced
@@ -16,7 +17,7 @@ Axes = tuple[int, ...]
 
 def dense_einsum(operands: list[tuple[Any, Axes]], result: Axes, backend: str | None) -> Any:
     """The Einstein sum of dense arrays, each with its axes: by torch if it is the backend or has one of them, by JAX if
-    it has one, else by NumPy.
+    it has one, else by NumPy. No axis is twice in one of several arrays.
 
     Raises DomainError for tensors on several devices and for complex numbers.
     """
@@ -32,15 +33,23 @@ def dense_einsum(operands: list[tuple[Any, Axes]], result: Axes, backend: str | 
     return _by_jax(arrays, axes, result)
 
 
+@np.errstate(invalid="ignore")
 def _by_numpy(arrays: list[Any], axes: list[Axes], result: Axes) -> np.ndarray:
-    def einsum(*arrays: Any) -> Any:
-        return np.asarray(np.einsum(*_interleaved(arrays, axes), result, optimize=True))
+    if len(arrays) == 1:
+        return _einsum(arrays, (*axes, result))
+    of = steps.steps_of((*axes, result), tuple([x.shape for x in arrays]))
+    found = steps.forward(_einsum, arrays, of)[-1]
+    if found.dtype.kind == "f" and np.isnan(found).any():
 
-    with np.errstate(invalid="ignore"):
-        found = einsum(*arrays)
-        if len(arrays) == 2 and found.dtype.kind == "f" and np.isnan(found).any():
-            found = exact_product(np, einsum, *arrays).astype(found.dtype, copy=False)
+        def sums(lists: list[list[Any]]) -> list[np.ndarray]:
+            return [steps.forward(_einsum, each, of)[-1] for each in lists]
+
+        found = exact_sum(np, sums, arrays, np.any).astype(found.dtype, copy=False)
     return found
+
+
+def _einsum(arrays: Any, axes: AllAxes) -> np.ndarray:
+    return np.asarray(np.einsum(*interleaved(arrays, axes), optimize=True))
 
 
 def _by_torch(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
@@ -56,10 +65,10 @@ def _by_torch(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
     types = {x.dtype for x in arrays if isinstance(x, torch.Tensor)} or {x.dtype for x in tensors}
     dtype = torch.float32 if types == {torch.float32} else torch.float64
     tensors = [x.to(dtype) for x in tensors]
-    if len(tensors) == 2:
+    if len(tensors) > 1:
         from derivable.bridge.torch_products import product
 
-        return product(*tensors, axes=(axes[0], axes[1], result))
+        return product(tensors, (*axes, result))
     return torch.einsum(tensors[0], list(axes[0]), list(result))
 
 
@@ -71,11 +80,7 @@ def _by_jax(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
     refuse_complex(dtype, dtype.kind == "c")
     arrays = [jnp.asarray(array, dtype if jnp.issubdtype(dtype, jnp.floating) else float) for array in arrays]
     if len(arrays) < 2:
-        return jnp.einsum(*_interleaved(arrays, axes), result)
+        return jnp.einsum(*interleaved(arrays, (*axes, result)))
     from derivable.bridge.jax_products import product
 
-    return product(*arrays, axes=(axes[0], axes[1], result))
-
-
-def _interleaved(arrays: Any, axes: Any) -> list[Any]:
-    return [part for pair in zip(arrays, axes) for part in pair]
+    return product(arrays, (*axes, result))

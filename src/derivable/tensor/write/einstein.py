@@ -17,6 +17,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.arrays import refuse_unreadable
+from derivable.bridge.contraction_steps import SPARSE, joined, needed, order_of
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_choices import chosen_einsum, is_choice
@@ -43,15 +44,10 @@ from derivable.tensor.values.values import (
     torch_dense,
     tracker,
 )
+from derivable.tensor.write.einstein_exact import exact_where_it_matters
 from derivable.tensor.write.einstein_nests import einsum_of_nests, nests_of
 from derivable.tensor.write.subscripts import Axes, Subscripts
 
-# Results with an entry at more than one place in so many are kept dense between steps.
-_SPARSE = 16
-# Up to so many operands all orders of the steps are compared.
-_MANY = 8
-# How much less a step of two dense tensors costs, which is one call of NumPy.
-_DENSE_STEP = 0.05
 _KEYS = "ijklmnop"
 # The forms of dense results.
 _DENSE = ("numpy", "torch")
@@ -203,7 +199,7 @@ def _planned(
         FORMS[form]
     except DerivableError:
         return None
-    if any(len(_kept(inputs[k], [inputs[1 - k]], result)) < len(inputs[k]) for k in (0, 1)):
+    if any(len(needed(inputs[k], [inputs[1 - k]], result)) < len(inputs[k]) for k in (0, 1)):
         return None
     takes = [_taking(each, record, who) for each in given]
     finish = partial(_finished, form=form, tracked=tracked, who=who, record=record, result=result)
@@ -346,17 +342,34 @@ class _Steps:
 
     def contracted(self, terms: list[_Term], result: Axes, is_dense: bool) -> Any:
         """The sum of products, two terms after another."""
+        if len(terms) > 1:
+            if self._is_by_library(terms, is_dense):
+                return self.step([self._without_diagonals(term) for term in terms], result, True)
+            if self.record.name == "real" and self._is_in_steps(terms, result):
+                terms = list(map(self._without_diagonals, terms))
+                values, axes = [term.value for term in terms], [term.axes for term in terms]
+                return exact_where_it_matters(self._of_values, values, axes, result, is_dense, self.backend)
+        return self._contracted(terms, result, is_dense)
+
+    def _of_values(
+        self, values: Sequence[Any], axes: Sequence[Axes], result: Axes, is_dense: bool, backend: str | None
+    ) -> Any:
+        return replace(self, backend=backend)._contracted(list(map(_Term, axes, values)), result, is_dense)
+
+    def _contracted(self, terms: list[_Term], result: Axes, is_dense: bool) -> Any:
         sizes = self.sizes
         if len(terms) > 1:
+            if self._is_by_library(terms, is_dense):
+                return self.step(terms, result, True)
             terms = [self._reduced(terms, place, result) for place in range(len(terms))]
-        for first, second in _order([(term.axes, term.count, term.is_dense) for term in terms], result, sizes):
+        for first, second in order_of([(term.axes, term.count, term.is_dense) for term in terms], result, sizes):
             left, right = terms[first], terms[second]
             rest = [term for place, term in enumerate(terms) if place not in (first, second)]
             if not rest:
                 return self.step([left, right], result, is_dense)
-            kept = _kept((*left.axes, *right.axes), [term.axes for term in rest], result)
-            estimate = _joined(left.axes, left.count, right.axes, right.count, kept, sizes)[1]
-            is_step_dense = estimate * _SPARSE > math.prod(sizes[axis] for axis in kept)
+            kept = needed((*left.axes, *right.axes), [term.axes for term in rest], result)
+            estimate = joined(left.axes, left.count, right.axes, right.count, kept, sizes)[1]
+            is_step_dense = estimate * SPARSE > math.prod(sizes[axis] for axis in kept)
             terms = [*rest, _Term(kept, self.step([left, right], kept, is_step_dense))]
         (term,) = terms
         # Entries that are tracked are made dense by what tracks them.
@@ -368,16 +381,29 @@ class _Steps:
     def _reduced(self, terms: list[_Term], place: int, result: Axes) -> _Term:
         """A term without the axes that are in it alone, summed up, and with its diagonals taken."""
         term = terms[place]
-        kept = _kept(term.axes, [other.axes for number, other in enumerate(terms) if number != place], result)
+        kept = _needed(terms, place, result)
         if len(kept) == len(term.axes):
             return term
-        is_dense = min(term.count, places := math.prod(self.sizes[axis] for axis in kept)) * _SPARSE > places
+        is_dense = min(term.count, places := math.prod(self.sizes[axis] for axis in kept)) * SPARSE > places
         return _Term(kept, self.step([term], kept, is_dense))
+
+    def _is_in_steps(self, terms: list[_Term], result: Axes) -> bool:
+        """Whether numbers are added up before all factors of a term are multiplied."""
+        places = range(len(terms))
+        return len(terms) > 2 or any(_needed(terms, k, result) != tuple(dict.fromkeys(terms[k].axes)) for k in places)
+
+    def _without_diagonals(self, term: _Term) -> _Term:
+        axes = tuple(dict.fromkeys(term.axes))
+        return term if axes == term.axes else _Term(axes, self.step([term], axes, True))
+
+    def _is_by_library(self, terms: Sequence[_Term], is_dense: bool) -> bool:
+        """Whether all steps are those of the library that dense terms are of."""
+        return is_dense and self.record.name == "real" and all(term.is_dense for term in terms)
 
     def step(self, terms: list[_Term], result: Axes, is_dense: bool) -> Any:
         """The sum of the products of terms: a dense array, without axes too, or Coordinates."""
         shape = tuple(self.sizes[axis] for axis in result)
-        if all(term.is_dense for term in terms) and is_dense and self.record.name == "real":
+        if self._is_by_library(terms, is_dense):
             return dense_einsum([(term.value, term.axes) for term in terms], result, self.backend)
         if is_dense and len(terms) == 2 and all(term.is_dense for term in terms):
             left, right = terms
@@ -395,91 +421,8 @@ class _Steps:
         return np.asarray(found) if isinstance(found, (float, bool, np.generic)) else found
 
 
-def _kept(axes: Axes, others: Sequence[Axes], result: Axes) -> Axes:
-    """Which axes of a product are still needed, those of the result first and in its order."""
-    needed = set(result).union(*others)
-    inside = [axis for axis in result if axis in axes]
-    return (*inside, *(axis for axis in dict.fromkeys(axes) if axis in needed and axis not in inside))
-
-
-def _joined(
-    left: Axes, left_count: float, right: Axes, right_count: float, kept: Axes, sizes: dict[int, int]
-) -> tuple[float, float]:
-    """(how many products there are, how many entries their sums have), if entries are anywhere with equal chance."""
-    shared = math.prod(sizes[axis] for axis in set(left) & set(right))
-    work = left_count * right_count / max(1, shared)
-    return work, min(work, float(math.prod(sizes[axis] for axis in kept)))
-
-
-def _order(terms: list[tuple[Axes, float, bool]], result: Axes, sizes: dict[int, int]) -> list[tuple[int, int]]:
-    """Which two terms are multiplied next: places among those that are left, the product being the last one."""
-    steps: list[tuple[int, int]] = []
-    if len(terms) == 2:
-        return [(0, 1)]
-    if 2 < len(terms) <= _MANY:
-        return _cheapest(terms, result, sizes)
-    while len(terms) > 1:
-        best = None
-        for first in range(len(terms)):
-            for second in range(first + 1, len(terms)):
-                others = [axes for place, (axes, _, _) in enumerate(terms) if place not in (first, second)]
-                cost, made = _product(terms[first], terms[second], others, result, sizes)
-                key = cost + made[1] - terms[first][1] - terms[second][1]
-                if best is None or key < best[0]:
-                    best = key, first, second, made
-        assert best is not None
-        _, first, second, made = best
-        steps.append((first, second))
-        terms = [term for place, term in enumerate(terms) if place not in (first, second)] + [made]
-    return steps
-
-
-def _product(
-    left: tuple[Axes, float, bool],
-    right: tuple[Axes, float, bool],
-    others: Sequence[Axes],
-    result: Axes,
-    sizes: dict[int, int],
-) -> tuple[float, tuple[Axes, float, bool]]:
-    """(what a step costs, its result)"""
-    kept = _kept((*left[0], *right[0]), others, result)
-    work, count = _joined(left[0], left[1], right[0], right[1], kept, sizes)
-    is_dense = count * _SPARSE > math.prod(sizes[axis] for axis in kept)
-    cost = work * _DENSE_STEP if left[2] and right[2] else work
-    return cost + left[1] + right[1], (kept, count, is_dense)
-
-
-def _cheapest(terms: list[tuple[Axes, float, bool]], result: Axes, sizes: dict[int, int]) -> list[tuple[int, int]]:
-    """As `_order`, the best of all orders, by dynamic programming over subsets."""
-    count = len(terms)
-    best: dict[int, tuple[float, tuple[Axes, float, bool], tuple[int, int] | None]] = {
-        1 << place: (0.0, term, None) for place, term in enumerate(terms)
-    }
-    for subset in sorted(range(1, 1 << count), key=int.bit_count):
-        if subset in best:
-            continue
-        others = [axes for place, (axes, _, _) in enumerate(terms) if not subset >> place & 1]
-        part = (subset - 1) & subset
-        while part > subset ^ part:
-            (first, left, _), (second, right, _) = best[part], best[subset ^ part]
-            cost, made = _product(left, right, others, result, sizes)
-            if subset not in best or first + second + cost < best[subset][0]:
-                best[subset] = (first + second + cost, made, (part, subset ^ part))
-            part = (part - 1) & subset
-    steps: list[tuple[int, int]] = []
-    left_over = [1 << place for place in range(count)]
-
-    def visit(subset: int) -> None:
-        parts = best[subset][2]
-        if parts is not None:
-            for part in parts:
-                visit(part)
-            first, second = sorted(left_over.index(part) for part in parts)
-            steps.append((first, second))
-            left_over[:] = [each for each in left_over if each not in parts] + [subset]
-
-    visit((1 << count) - 1)
-    return steps
+def _needed(terms: Sequence[_Term], place: int, result: Axes) -> Axes:
+    return needed(terms[place].axes, [other.axes for number, other in enumerate(terms) if number != place], result)
 
 
 def _places(terms: Sequence[Any]) -> tuple[int, ...]:

@@ -1,0 +1,197 @@
+"""Sums of products in steps, of tensors some of which are sparse, where numbers that are not finite are among them.
+
+What cancels to zero in a step is looked at as nothing by the step after it, though a NaN or an infinity there makes the
+sum NaN. So such sums are computed as `bridge.products` says: the finite terms by themselves, and beside them whether
+there are others. Their derivatives, of torch in reverse mode, are sums of products again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from derivable.bridge.products import exact_sum, swapped
+from derivable.tensor.values.values import Coordinates, as_torch, has_torch, linear
+
+Axes = tuple[int, ...]
+# (values of terms, their axes, those of the result, whether it is dense, the backend) -> the sum, in steps
+Contract = Callable[[Sequence[Any], Sequence[Axes], Axes, bool, str | None], Any]
+
+
+def numbers_of(value: Any) -> Any:
+    """The array of the numbers of a term."""
+    return value.values if isinstance(value, Coordinates) else value.data if hasattr(value, "indptr") else value
+
+
+def with_numbers(value: Any, numbers: Any) -> Any:
+    """The same with other numbers."""
+    if isinstance(value, Coordinates):
+        return Coordinates(value.shape, value.indices, numbers)
+    if hasattr(value, "indptr"):
+        return type(value)((numbers, value.indices, value.indptr), shape=value.shape)
+    return numbers
+
+
+def exact_where_it_matters(
+    contract: Contract,
+    values: Sequence[Any],
+    axes: Sequence[Axes],
+    result: Axes,
+    is_dense: bool,
+    backend: str | None = None,
+) -> Any:
+    """The sum of products of the values of terms, no axis twice in one of them."""
+    arrays = list(map(numbers_of, values))
+    in_torch = has_torch(arrays)
+    if not all(isinstance(x, np.ndarray) or has_torch([x]) for x in arrays):
+        # Arrays of JAX may have no numbers to look at.
+        return contract(values, axes, result, is_dense, backend)
+    if not all(map(_is_finite, arrays)):
+        if in_torch:
+            return _in_torch(contract, values, axes, result, is_dense)
+        found = _exact(contract, values, axes, result, is_dense)
+        return found if backend is None else with_numbers(found, as_torch(np.asarray(numbers_of(found))))
+    if not in_torch or not _is_differentiated(arrays):
+        return contract(values, axes, result, is_dense, backend)
+    return _watched(contract, values, axes, result, is_dense, backend)
+
+
+def _is_finite(numbers: Any) -> bool:
+    """Whether the sum of all numbers is finite; as if it were, where there are no numbers to look at."""
+    if isinstance(numbers, np.ndarray):
+        return numbers.dtype.kind != "f" or math.isfinite(numbers.sum())
+    from derivable.bridge.torch import is_observed
+    from derivable.bridge.torch_parts import is_legacy_copies
+
+    has_none = is_observed() or numbers.is_meta or not numbers.is_cpu or is_legacy_copies(numbers)
+    return has_none or bool(numbers.detach().sum().isfinite())
+
+
+def _is_differentiated(arrays: Sequence[Any]) -> bool:
+    import torch
+
+    from derivable.bridge.torch import is_observed
+
+    is_recorded = any(isinstance(x, torch.Tensor) and x.requires_grad for x in arrays)
+    return is_recorded and torch.is_grad_enabled() and not is_observed()
+
+
+def _watched(
+    contract: Contract,
+    values: Sequence[Any],
+    axes: Sequence[Axes],
+    result: Axes,
+    is_dense: bool,
+    backend: str | None,
+) -> Any:
+    """The sum of finite numbers, with derivatives in reverse mode that are right for any adjoint."""
+    import torch
+
+    watched = [
+        with_numbers(value, numbers.view_as(numbers))
+        if isinstance(numbers := numbers_of(value), torch.Tensor) and numbers.requires_grad
+        else value
+        for value in values
+    ]
+    found = contract(watched, axes, result, is_dense, backend)
+    numbers = numbers_of(found)
+    if not numbers.requires_grad:
+        return found
+    pattern = with_numbers(found, numbers.detach())
+    seeds: list[Any] = []
+
+    def reached(seed: torch.Tensor) -> None:
+        seeds[:] = [] if _is_finite(seed) else [seed]
+
+    def mended(place: int, _: torch.Tensor) -> torch.Tensor | None:
+        if not seeds:
+            return None
+        return _adjoint(contract, values, axes, result, with_numbers(pattern, seeds[0]), place)
+
+    numbers.register_hook(reached)
+    for place, (value, its) in enumerate(zip(values, watched)):
+        if its is not value:
+            numbers_of(its).register_hook(partial(mended, place))
+    return found
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _exact(contract: Contract, values: Sequence[Any], axes: Sequence[Axes], result: Axes, is_dense: bool) -> Any:
+    made: list[Any] = []
+
+    def sums(lists: list[list[Any]]) -> list[Any]:
+        terms = [list(map(with_numbers, values, map(np.asarray, each))) for each in lists]
+        made[:] = [contract(each, axes, result, is_dense, None) for each in terms]
+        return list(map(numbers_of, made))
+
+    total = exact_sum(np, sums, [np.asarray(numbers_of(value)) for value in values], np.any)
+    return with_numbers(made[0], total)
+
+
+def _in_torch(contract: Contract, values: Sequence[Any], axes: Sequence[Axes], result: Axes, is_dense: bool) -> Any:
+    import torch
+
+    pattern: list[Any] = []
+    numbers = [x if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x)) for x in map(numbers_of, values)]
+
+    class Exact(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *numbers: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(*numbers)
+            found = _exact(contract, list(map(_in_numpy, values, numbers)), axes, result, is_dense)
+            pattern.append(found)
+            return torch.from_numpy(np.asarray(numbers_of(found))).to(numbers[0].dtype)
+
+        @staticmethod
+        def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
+            (seed,), numbers = adjoints, ctx.saved_tensors
+            factors = list(map(with_numbers, values, numbers))
+            return tuple(
+                _adjoint(contract, factors, axes, result, with_numbers(pattern[0], seed), k) if is_needed else None
+                for k, is_needed in enumerate(ctx.needs_input_grad)
+            )
+
+    found = Exact.apply(*numbers)
+    return with_numbers(pattern[0], found)
+
+
+def _in_numpy(value: Any, numbers: Any) -> Any:
+    return with_numbers(value, numbers.detach().numpy())
+
+
+def _adjoint(
+    contract: Contract, values: Sequence[Any], axes: Sequence[Axes], result: Axes, seed: Any, place: int
+) -> Any:
+    """The adjoint of the numbers of a term, from that of the result."""
+    import torch
+
+    (*their, of), rest = swapped((*axes, result), place)
+    like, numbers = values[place], numbers_of(values[place])
+    factors = [*values[:place], seed, *values[place + 1 :]]
+    factors += [np.ones(like.shape[axes[place].index(axis)]) for axis in rest]
+    is_sparse = numbers is not like
+    if is_sparse:
+        factors.append(with_numbers(like, np.ones(len(numbers))))
+        their.append(of)
+    if not torch.is_grad_enabled():
+        factors = [_in_numpy(x, numbers_of(x)) if has_torch([numbers_of(x)]) else x for x in factors]
+    found = exact_where_it_matters(contract, factors, their, of, not is_sparse)
+    if not is_sparse:
+        return torch.as_tensor(found).to(numbers.dtype)
+    return _at(found, like).to(numbers.dtype)
+
+
+def _at(found: Coordinates, pattern: Coordinates) -> Any:
+    """[entry of the pattern] the numbers of a sum there, zero where it has no entry, as a tensor."""
+    import torch
+
+    numbers = torch.as_tensor(found.values)
+    wanted, held = linear(pattern.indices, pattern.shape), linear(found.indices, found.shape)
+    if not len(held):
+        return numbers.new_zeros(len(wanted))
+    place = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    return torch.where(torch.from_numpy(held[place] == wanted), numbers[torch.from_numpy(place)], 0.0)
