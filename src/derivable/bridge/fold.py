@@ -76,6 +76,10 @@ class Fold(Engine):
         return self.kind == "segment_reduce" or not _kernels()[1].only_spreads(self.operator)
 
     @cached_property
+    def sums_by_index(self) -> bool:  # type: ignore[override]
+        return self.kind == "reduce_by_index" and self.operator.special == "add"
+
+    @cached_property
     def float_leaves(self) -> tuple[int, ...]:
         return self.operator.float_leaves
 

@@ -54,6 +54,7 @@ class Engine(ABC):
     float_leaves  those that have derivatives
     keeps_factors  whether what is kept, if something is, is what the adjoint of the one result is to be multiplied by:
                  for each operand an array of its shape
+    sums_by_index  whether it adds the rows of the second operand to those of the first that the structure names
     reads_results  whether `pull` reads the results, or is handed none where nothing was kept
     batch_axis   where all operands and results may have one more axis, for as many calls at once; None if nowhere
     """
@@ -61,6 +62,7 @@ class Engine(ABC):
     groups: int = 1
     batch_axis: int | None = 0
     keeps_factors: bool = False
+    sums_by_index: bool = False
     reads_results: bool = True
 
     leaves: int

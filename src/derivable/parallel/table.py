@@ -71,7 +71,8 @@ PRIMITIVES = {
         ),
         Primitive(
             "reduce_by_index",
-            "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema",
+            "emitted for the operator, one part per thread merged in order; own reverse rules of products and extrema; "
+            "small sums of torch tensors by torch",
             _OF_FOLDS,
             fold=True,
             cuda="emitted for the operator in Triton: few buckets in registers, many in the order that torch sorts; "
