@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import Span, warn
-from derivable.datalog.api.batched import Batched, batched
 from derivable.datalog.api.titles import titles_of
 from derivable.datalog.desugar import desugar
 from derivable.datalog.facts.load import known_relation
@@ -29,6 +28,7 @@ from derivable.datalog.syntax import nodes as s
 from derivable.datalog.types import Typed, infer
 
 if TYPE_CHECKING:
+    from derivable.datalog.api.batched import Batched
     from derivable.datalog.api.evaluation import Evaluation
     from derivable.datalog.facts.program_facts import WrittenFacts
     from derivable.datalog.facts.store import FactStore
@@ -111,6 +111,8 @@ class Plan:
         self, varying: frozenset[str], outputs: tuple[str, ...], narrow: bool, is_distributive: bool
     ) -> Batched:
         """The rules for runs over batches; see `Program.batched`."""
+        from derivable.datalog.api.batched import batched
+
         key = varying, outputs, is_distributive
         if key not in self._batched:
             for name in (*varying, *outputs):

@@ -17,7 +17,6 @@ from derivable.core.files import checked_path
 from derivable.core.lazy import hidden_names, later
 from derivable.core.other_files import is_problog, other_language
 from derivable.core.roots import Roots
-from derivable.datalog.api.batched import Batched
 from derivable.datalog.api.plan import Plan
 from derivable.datalog.api.stages import compilation_text, stage_text
 from derivable.datalog.facts.inputs import checked_facts, taken
@@ -29,6 +28,7 @@ from derivable.datalog.syntax.parse import parse
 
 if TYPE_CHECKING:
     from derivable.datalog.api import program_run
+    from derivable.datalog.api.batched import Batched
     from derivable.datalog.api.database import Database
     from derivable.datalog.api.fit import Fit
     from derivable.datalog.api.problog_program import ProblogProgram

@@ -176,6 +176,7 @@ class WholeProgram:
     def bind_form(self, numbers: list[int], forms: list[Form], first: BoundPlan, kernel: emit.RuleKernel) -> None:
         """Bind the stores of one form to their kernel, which is planned for the first of them."""
         machine, plan = self.machine, first.store_plan
+        words = [(at, part) for at, (what, _, part) in enumerate(kernel.parameters) if what == "word"]
         for number, form in zip(numbers, forms):
             bound = first if form is forms[0] else form.planned(forms[0], plan).bound(machine.executor)
             for _, index in bound.reads.values():
@@ -183,11 +184,11 @@ class WholeProgram:
                     stratum = self.stratum_of[number]
                     self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
             places = machine.bind_to(number, bound, kernel)
-            for (what, _, part), address in zip(kernel.parameters, places, strict=True):
-                word = bound.store_plan.words[part] if what == "word" else None
+            for at, part in words:
+                word = bound.store_plan.words[part]
                 # Those that are numbered are so in each run.
                 if isinstance(word, Const) and (word.type.is_wide or word.type.family in NUMBERED):
-                    self.constants.append((address, word))
+                    self.constants.append((places[at], word))
 
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""

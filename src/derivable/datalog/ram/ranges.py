@@ -26,8 +26,9 @@ def with_ranges(operators: tuple[m.Operator, ...]) -> tuple[m.Operator, ...]:
     there is such a one."""
     operators_now, bound = list(operators), set[str]()
     for i, node in enumerate(operators):
-        if isinstance(node, m.Join) and not m.bindings(node.right, bound).keys:
-            operators_now[i] = replace(node, range=max(ranges(operators, i, bound), key=_is_bounded, default=None))
+        spans = ranges(operators, i, bound)
+        if spans and isinstance(node, m.Join) and not m.bindings(node.right, bound).keys:
+            operators_now[i] = replace(node, range=max(spans, key=_is_bounded))
         bound |= set(m.binds(node))
     return tuple(operators_now)
 
@@ -57,6 +58,8 @@ def ranges(operators: Sequence[m.Operator], index: int, bound: Container[str]) -
         for name, made in _bounds(node):
             if all(used in bound for used in names(made.value)):
                 bounds_of.setdefault(name, []).append(made)
+    if not bounds_of:
+        return []
     fresh = m.bindings(join.right, bound).fresh
     return [m.Range(fresh[name], tuple(bounds)) for name, bounds in bounds_of.items() if name in fresh]
 

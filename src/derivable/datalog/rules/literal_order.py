@@ -29,17 +29,23 @@ _INVERSE = {"+": "-", "-": "+", "+!": "-!", "-!": "+!"}
 
 
 class _Body:
-    """What does not change while a body is ordered: its literals, their names, and where each name occurs."""
+    """What does not change while a body is ordered: its literals, how many terms of an atom each of its names is, and 1
+    of other literals, and by name the positions of literals that have it, with that number."""
 
     def __init__(self, literals: Sequence[r.Literal]):
-        self.literals = literals
-        self.names = [r.names(literal) for literal in literals]
-        # name -> (position of a literal, how many of its terms the name is).
+        self.names: list[dict[str, int]] = []
         self.places: dict[str, list[tuple[int, int]]] = {}
         for i, literal in enumerate(literals):
-            terms = [t.name for t in literal.terms if isinstance(t, r.Var)] if isinstance(literal, r.Atom) else []
-            for name in self.names[i]:
-                self.places.setdefault(name, []).append((i, terms.count(name) if len(terms) > 1 else 1))
+            if isinstance(literal, r.Atom):
+                counts: dict[str, int] = {}
+                for term in literal.terms:
+                    if isinstance(term, r.Var):
+                        counts[term.name] = counts.get(term.name, 0) + 1
+            else:
+                counts = dict.fromkeys(r.names(literal), 1)
+            self.names.append(counts)
+            for name, count in counts.items():
+                self.places.setdefault(name, []).append((i, count))
 
 
 class Ordering:
@@ -192,7 +198,7 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     Raises BindingError for a variable that nothing binds.
     """
     queried, equations = bound_terms(clause, bound_columns(program.relations[clause.relation].demand))
-    ordering = Ordering((*clause.body, *equations))
+    ordering = Ordering((*clause.body, *equations) if equations else clause.body)
     ordering.bind(name for term in queried for name in r.names(term))
     for position in atoms:
         ordering.take_atom(position)
