@@ -283,6 +283,7 @@ FLOAT_RULES = [
     "rel a(if x > y then x else y) = edge(x, y)",
 ]
 NUMBERS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 0.1, 1e300, -1e-300, math.inf, -math.inf])
+SHORT_NUMBERS = NUMBERS.map(lambda number: 3e38 if number == 1e300 else number)  # 1e300 is beyond f32 and refused
 
 
 @examples(15, 600, st.data())
@@ -293,7 +294,7 @@ def test_kernels_of_floats_agree_with_the_reference_interpreter(data):
     facts = {
         "start": data.draw(st.lists(st.tuples(NUMBERS), max_size=3)),
         "edge": data.draw(pairs),
-        "short": data.draw(pairs),
+        "short": data.draw(st.lists(st.tuples(SHORT_NUMBERS, SHORT_NUMBERS), max_size=5)),
         "whole": data.draw(st.lists(st.tuples(st.integers(-3, 3)), max_size=3)),
     }
     meaning = interpret(program.lowered(), facts)
