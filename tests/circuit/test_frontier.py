@@ -75,13 +75,14 @@ def test_atoms_of_a_cycle_apart(seed, monkeypatch):
     if circuit is None:
         return
     assert circuit.is_decomposable
-    found = circuit.evaluate(weights, negatives(groups, weights))
-    np.testing.assert_allclose(found, graph.truth(worlds) @ numbers, atol=1e-12)
+    values = circuit.evaluate(weights, negatives(groups, weights))
+    np.testing.assert_allclose(values, graph.truth(worlds) @ numbers, atol=1e-12)
 
 
 def test_random_atoms_are_compiled_apart(monkeypatch):
     monkeypatch.setattr(compile_graph_module, "MOST_TOGETHER", 0)
-    made = [compile_graph(*cyclic_graph(seed)[::2], cyclic_graph(seed)[1]) for seed in range(200, 280)]
+    graphs = [cyclic_graph(seed) for seed in range(200, 280)]
+    made = [compile_graph(graph, count, groups) for graph, groups, count in graphs]
     assert sum(one is not None and "of their own" in one.explain("compilation") for one in made) > 30
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +22,11 @@ from derivable.circuit.kernels.and_or import components
 from derivable.core.progress import NEVER, Deadline
 
 # Entries of all joined tables up to which frontiers are tried (those whose circuits are small enough had 1e11 at most),
-# nodes of a circuit of them, those up to which atoms of one cycle are compiled together before they are tried apart,
-# and those of all that are compiled apart.
-HOPED_OF_FRONTIER, MOST_OF_FRONTIER, MOST_TOGETHER, MOST_APART = 1e12, 1 << 21, 1 << 18, 1 << 23
+# and nodes of a circuit of them.
+HOPED_OF_FRONTIER, MOST_OF_FRONTIER = 1e12, 1 << 21
+# Nodes up to which the atoms of one cycle are compiled together before they are tried apart, and of all that are
+# compiled apart.
+MOST_TOGETHER, MOST_APART = 1 << 18, 1 << 23
 
 
 def compile_graph(
@@ -70,15 +73,11 @@ def _of_one_cone(
     arguments = num_variables, choices, observed, first_indicator, deadline
     groups = [] if len(observed) else _by_atoms(graph)
     if len(groups) > 1:
-        try:
+        with suppress(TooLarge):
             return _compiled(graph, *arguments, MOST_TOGETHER)
-        except TooLarge:
-            pass
         what = f"elimination, {len(groups)} groups of atoms of a cycle by states of frontiers of their own"
-        try:
-            return _joined(graph, groups, num_variables, what, lambda one, left: _compiled(one, *arguments, left))
-        except TooLarge:
-            pass
+        with suppress(TooLarge):
+            return _joined(graph, groups, num_variables, what, lambda one, most: _compiled(one, *arguments, most))
     return _compiled(graph, *arguments, MOST_OF_FRONTIER)
 
 
@@ -91,7 +90,7 @@ def _joined(
 ) -> Circuit | None:
     """The circuits of groups of roots in one, None if one of them is none.
 
-    compiled  makes that of a graph, of as many nodes at most
+    compiled  makes the circuit of a graph, whose nodes are at most the second argument
     """
     builder, roots, rows = CircuitBuilder(), np.zeros(len(graph.roots), np.int64), list[tuple[str, str, str]]()
     for group in groups:
@@ -136,7 +135,7 @@ def _compiled(
     deadline: Deadline,
     most_nodes: int,
 ) -> Circuit | None:
-    """The circuit of all roots together, of as many nodes at most where it has a frontier."""
+    """The circuit of all roots together; where it has a frontier, with `most_nodes` nodes at most."""
     try:
         tables = GraphTables(graph, choices, observed, first_indicator, deadline)
         orders = tables.orders(deadline)
@@ -156,6 +155,8 @@ def _by_atoms(graph: AndOrGraph) -> list[np.ndarray]:
     """The numbers of the roots, by the nodes in cycles that they mention; one group where nothing has a cycle."""
     component, count = components(graph.offsets, graph.children)
     is_cyclic = np.bincount(component, minlength=count)[component] > 1
+    if not is_cyclic.any():
+        return [np.arange(len(graph.roots))]
     mentioned: dict[int, frozenset[int]] = {}
     below = plain(graph.children).tolist()
     starts = graph.offsets.tolist()

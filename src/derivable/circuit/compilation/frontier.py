@@ -84,9 +84,9 @@ def sequence_of(
         while len(order) < len(atoms):
             look()
             if all(atom in last for atom in frontier):
-                # One that was mentioned with those that wait, if there is one, and of the last ones when all are gone.
-                rest = [atom for atom in atoms if atom not in gone and atom not in frontier and atom not in last]
-                rest = rest or ([] if frontier else [atom for atom in atoms if atom not in gone])
+                # Preferably one that was mentioned with those that wait; one of the last when the others are gone.
+                left = [atom for atom in atoms if atom not in gone and atom not in frontier]
+                rest = [atom for atom in left if atom not in last] or ([] if frontier else left)
                 close = [atom for atom in rest if near[atom] & frontier.keys()]
                 frontier |= dict.fromkeys((close or rest)[:1], len(order))
             waits = {atom: len(near[atom] - gone - frontier.keys()) for atom in frontier}

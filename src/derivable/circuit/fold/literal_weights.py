@@ -123,10 +123,10 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
 def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
     weights = in_columns(circuit, weights, name)
     try:
-        given = as_array(getattr(weights, "detach", lambda: weights)(), name)
-        if given.dtype.kind == "c":
+        array = as_array(getattr(weights, "detach", lambda: weights)(), name)
+        if array.dtype.kind == "c":
             raise TypeError("complex")
-        array = given.astype(np.float64, copy=False)
+        array = array.astype(np.float64, copy=False)
     except (TypeError, ValueError):
         raise ShapeError(
             f"{name} must be an array of real numbers [*batch, variable], got {type(weights).__name__}"
