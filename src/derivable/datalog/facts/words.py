@@ -14,7 +14,7 @@ from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.values.datetimes import parse_datetime
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import show_value
-from derivable.datalog.values.values import FINER_UNITS, Unfit, ValueType, column_words
+from derivable.datalog.values.values import FINER_UNITS, TYPES, Unfit, ValueType, column_words, fits
 
 _LARGEST_SHORT = np.iinfo(np.int32).max
 # What helps with arrays of a kind that no column holds.
@@ -50,7 +50,7 @@ def _warn_of_digits(what: str, values: Any, t: ValueType) -> None:
     if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
         is_fine = np.datetime_data(values.dtype)[0] in FINER_UNITS
         cut = values.astype(f"{values.dtype.kind}8[us]") if is_fine else values
-        loses = bool(((values != cut) & ~np.isnat(values)).any())
+        loses = is_fine and bool(((values != cut) & ~np.isnat(values)).any())
     elif isinstance(values, (list, np.ndarray)) and len(values) and t.family in ("datetime", "float"):
         # Whole columns are of one kind.
         if t.family == "datetime":
@@ -105,18 +105,16 @@ def _unfit(relation: Relation, c: int, t: ValueType, unfit: Unfit) -> TypeMismat
     hint = None
     if t.is_integer and isinstance(value, int) and not isinstance(value, bool):
         hint = t.range_text()
-        if relation.is_input and t.limits[0] < 0:
-            hint += (
-                f"; declare a wider type: `type {relation.name}(...)` with {'i64' if abs(value) >> 63 == 0 else 'i128'}"
-            )
+        wider = next((name for name in ("i64", "i128") if fits(value, TYPES[name])), None)
+        if relation.is_input and t.limits[0] < 0 and wider is not None:
+            hint += f"; declare a wider type: `type {relation.name}(...)` with {wider}"
     elif isinstance(value, str) and t.family == "datetime":
         hint = _date_hint(value)
     elif isinstance(value, (dt.date, dt.timedelta, np.datetime64, np.timedelta64)):
         hint = "dates are of the years 1 to 9999, durations of less than 2**63 microseconds or 2**31 months"
     elif t.family == "float" and isinstance(value, (int, float)):
-        hint = f"{t} holds numbers up to {np.finfo(t.dtype).max:.2g}" + (
-            "; declare the column as f64" if t.bits == 32 else ""
-        )
+        hint = f"{t} holds numbers up to {np.finfo(t.dtype).max:.2g}"
+        hint += "; declare the column as f64" if t.bits == 32 else ""
     elif isinstance(value, (str, float)) and relation.is_input:
         hint = f"declare the column types: `type {relation.name}(...)`"
     elif isinstance(value, str) and t.is_number:

@@ -174,11 +174,13 @@ class Duration:
 def _of_numpy(value: np.timedelta64) -> Duration | None:
     """The duration that one of NumPy is; None for a number without a unit, and for one that is too long."""
     unit, step = np.datetime_data(value.dtype)
+    if unit == "generic":
+        return None
     number = int(value.astype(np.int64)) * step
     if unit in "YM":
         return _within(number * (12 if unit == "Y" else 1), 0)
-    if unit in ("generic", "ps", "fs", "as"):
-        return None if unit == "generic" else _within(0, int(value.astype("timedelta64[us]").astype(np.int64)))
+    if unit in ("ps", "fs", "as"):
+        return Duration(0, int(value.astype("timedelta64[us]").astype(np.int64)))
     # In nanoseconds.
     return _within(0, number * _UNITS[unit.lower()][1] // 1000)
 
