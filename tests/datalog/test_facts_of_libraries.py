@@ -36,8 +36,8 @@ SUM = dv.Program("rel s(x) = x := sum(v: r(v))\nquery s")
 )
 def test_tables_are_rows_of_any_facts(facts):
     assert sorted(TWO.run({"r": facts})["z"]) == [(1, 2**40), (3, 4)]
-    found = TWO.run({"r": dv.independent(facts, [0.5, 0.25])}, "exact")["z"]
-    assert dict(found.items()) == {(1, 2**40): 0.5, (3, 4): 0.25}
+    chances = TWO.run({"r": dv.independent(facts, [0.5, 0.25])}, "exact")["z"]
+    assert dict(chances.items()) == {(1, 2**40): 0.5, (3, 4): 0.25}
     assert sorted(TWO.run({"r": dv.categorical(facts, [0.5, 0.25])}, "exact")["z"]) == [(1, 2**40), (3, 4)]
 
 

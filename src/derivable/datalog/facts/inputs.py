@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,10 @@ class Texts:
     def __len__(self) -> int:
         return len(self.texts if self.places is None else self.places)
 
+    def decoded(self) -> list[str]:
+        texts = self.texts.decoded() if isinstance(self.texts, Encoded) else self.texts
+        return texts if self.places is None else [texts[position] for position in self.places]
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -118,8 +122,6 @@ MISSING_HINT = (
 )
 # Rows of an iterable between looks at the limits.
 _PART = 1 << 14
-# What has no types of columns.
-_OF_PYTHON = {list, tuple, range, dict}
 # How much more than one the probabilities of a choice may add up to.
 ROUNDING = 1e-3
 # Decimals of so many digits are those of one number of 64 bits; all of fewer are in i64.
@@ -144,7 +146,7 @@ def taken(facts: Mapping[str, Any], device: Any = None, look: Callable[[int], An
 
     Iterables are gone through here, once, so that generators lose nothing. Frames are known by what they offer, so that
     no library of frames need be imported: pandas `columns` and `iloc`, polars `columns` and `to_series`, Arrow
-    `column_names` and `column`. `look`, called with the number of rows of each part of an iterable that says no size,
+    `column_names` and `column`. `look`, called with the number of rows of each part of an iterable of unknown size,
     raises at a limit. Raises TypeMismatchError for anything else, ShapeError for columns of unequal lengths,
     UnsupportedError for a tensor on another device in a run on the CPU.
     """
@@ -263,8 +265,8 @@ def _columns(name: str, names: tuple[Any, ...], columns: Sequence[Any]) -> Colum
         array = _values(name, label, column)
         shape = (len(array),) if isinstance(array, Texts) else array.shape
         if len(shape) != 1 or (arrays and shape[0] != len(arrays[0])):
-            is_longer = arrays and len(shape) == 1
-            size = f"{len(arrays[0])} rows, as column {names[0]!r} has" if is_longer else "one value a row"
+            is_unequal = arrays and len(shape) == 1
+            size = f"{len(arrays[0])} rows, as column {names[0]!r} has" if is_unequal else "one value a row"
             raise ShapeError(f"facts for `{name}`: column {label!r} has shape {shape}, expected {size}")
         arrays.append(array)
     return Columns(names, tuple(arrays))
@@ -441,8 +443,9 @@ def _item(value: Any) -> Any:
     if value.dtype.kind not in "mM":
         return value.item()
     # Python has dates and durations of microseconds, and no months.
-    item = value.astype(f"{value.dtype.kind}8[us]").item() if np.datetime_data(value.dtype)[0] not in "YM" else value
-    item = value.astype("M8[us]").item() if value.dtype.kind == "M" else item
+    if value.dtype.kind == "m" and np.datetime_data(value.dtype)[0] in "YM":
+        return value
+    item = value.astype(f"{value.dtype.kind}8[us]").item()
     return value if isinstance(item, int) else item
 
 
@@ -471,22 +474,17 @@ def require_list(facts: Any, what: str) -> None:
 
 def _columns_of(values: Any) -> Columns | None:
     """The columns of a table, or of an array [row, column] or [row]; None for any other iterable."""
-    facts = _taken("the facts", values) if hasattr(values, "__array__") or hasattr(values, "column_names") else None
-    array = facts.on_host() if isinstance(facts, Elsewhere) else facts
-    if not isinstance(array, np.ndarray):
+    if not hasattr(values, "__array__") and not hasattr(values, "column_names"):
+        return None
+    facts = _taken("the facts", values)
+    if isinstance(facts, Elsewhere):
+        facts = facts.on_host()
+    if not isinstance(facts, np.ndarray):
         return facts if isinstance(facts, Columns) else None
-    if array.ndim not in (1, 2):
-        message = f"the facts are an array of shape {list(array.shape)}"
+    if facts.ndim not in (1, 2):
+        message = f"the facts are an array of shape {list(facts.shape)}"
         raise ShapeError(message, hint="give an array [row, column], or [row] for facts of one column")
-    return Columns((), tuple(array.reshape(len(array), -1).T))
-
-
-def _items(column: np.ndarray | Texts) -> Iterable[Any]:
-    """The values of a column, as Python or NumPy have them."""
-    if isinstance(column, np.ndarray):
-        return column
-    texts = column.texts.decoded() if isinstance(column.texts, Encoded) else column.texts
-    return texts if column.places is None else [texts[place] for place in column.places]
+    return Columns((), tuple(facts.reshape(len(facts), -1).T))
 
 
 def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_exclusive: bool) -> InputMapping:
@@ -496,8 +494,10 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
     if tensors.is_sparse(values):
         tensor: Any = values
         values = map(tuple, tensors.coordinates(getattr(tensor, "detach", lambda: tensor)()).indices.T.tolist())
-    columns = None if isinstance(values, Collection) and type(values) in _OF_PYTHON else _columns_of(values)
-    tuples = tuple(map(as_tuple, values if columns is None else zip(*map(_items, columns.arrays))))
+    columns = _columns_of(values)
+    if columns is not None:
+        values = zip(*(column.decoded() if isinstance(column, Texts) else column for column in columns.arrays))
+    tuples = tuple(map(as_tuple, values))
     for position, fact in enumerate(tuples):
         if len(fact) != len(tuples[0]):
             raise DomainError(

@@ -183,12 +183,12 @@ class WholeProgram:
                 if index is not None:
                     stratum = self.stratum_of[number]
                     self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
-            places = machine.bind_to(number, bound, kernel)
+            addresses = machine.bind_to(number, bound, kernel)
             for at, part in words:
                 word = bound.store_plan.words[part]
                 # Those that are numbered are so in each run.
                 if isinstance(word, Const) and (word.type.is_wide or word.type.family in NUMBERED):
-                    self.constants.append((places[at], word))
+                    self.constants.append((addresses[at], word))
 
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""

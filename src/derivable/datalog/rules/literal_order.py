@@ -29,12 +29,15 @@ _INVERSE = {"+": "-", "-": "+", "+!": "-!", "-!": "+!"}
 
 
 class _Body:
-    """What does not change while a body is ordered: its literals, how many terms of an atom each of its names is, and 1
-    of other literals, and by name the positions of literals that have it, with that number."""
+    """What does not change while a body is ordered.
+
+    names      [position] of a literal: name -> how many terms of an atom it is, 1 for other literals
+    positions  name -> (position, that number) of each literal that has it
+    """
 
     def __init__(self, literals: Sequence[r.Literal]):
         self.names: list[dict[str, int]] = []
-        self.places: dict[str, list[tuple[int, int]]] = {}
+        self.positions: dict[str, list[tuple[int, int]]] = {}
         for i, literal in enumerate(literals):
             if isinstance(literal, r.Atom):
                 counts: dict[str, int] = {}
@@ -45,7 +48,7 @@ class _Body:
                 counts = dict.fromkeys(r.names(literal), 1)
             self.names.append(counts)
             for name, count in counts.items():
-                self.places.setdefault(name, []).append((i, count))
+                self.positions.setdefault(name, []).append((i, count))
 
 
 class Ordering:
@@ -108,7 +111,7 @@ class Ordering:
             if name in self.bound:
                 continue
             self.bound.add(name)
-            for i, count in self.body.places.get(name, ()):
+            for i, count in self.body.positions.get(name, ()):
                 if i not in self.remaining:
                     continue
                 self.missing[i] -= 1
@@ -198,7 +201,7 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
     Raises BindingError for a variable that nothing binds.
     """
     queried, equations = bound_terms(clause, bound_columns(program.relations[clause.relation].demand))
-    ordering = Ordering((*clause.body, *equations) if equations else clause.body)
+    ordering = Ordering((*clause.body, *equations))
     ordering.bind(name for term in queried for name in r.names(term))
     for position in atoms:
         ordering.take_atom(position)
@@ -227,8 +230,8 @@ def bound_columns(pattern: str | None) -> tuple[int, ...]:
 
 
 def bound_terms(clause: r.Clause, columns: tuple[int, ...]) -> tuple[tuple[r.Var | r.Const, ...], tuple[r.Filter, ...]]:
-    """The terms that a clause is asked with in these columns of its head, and the equations that say what an
-    expression there is equal to."""
+    """The terms that a query binds in these columns of a clause's head, with a variable for each expression, and the
+    equations of these variables with their expressions."""
     terms: list[r.Var | r.Const] = []
     equations = []
     for column in columns:

@@ -39,12 +39,12 @@ def with_terms(program: r.Rules) -> r.Rules:
     program = _with_given(program)
     heads: dict[tuple[str, int, str], r.Clause] = {}
     nested: dict[tuple[str, int, str], r.Clause] = {}
-    constructor_relations = {c.relation for c in program.constructors.values()}
-    there = {term for facts in program.facts if facts.relation in constructor_relations for term in facts.columns[0]}
+    of_constructors = {c.relation for c in program.constructors.values()}
+    mentioned = {term for facts in program.facts if facts.relation in of_constructors for term in facts.columns[0]}
     for rule in program.rules:
         if not isinstance(rule, r.Clause):
             continue
-        making = _Making(program, there, rule)
+        making = _Making(program, mentioned, rule)
         for position, term in enumerate(rule.terms):
             if term.type.family == "entity":
                 roots, inside = making.made(term)
@@ -120,11 +120,11 @@ def _definitions(rule: r.Clause) -> dict[str, list[r.Expr]]:
 class _Making:
     """What one clause makes.
 
-    there  terms that the program mentions
+    mentioned  terms that the program mentions
     """
 
-    def __init__(self, program: r.Rules, there: set[Entity], rule: r.Clause):
-        self.program, self.there = program, there
+    def __init__(self, program: r.Rules, mentioned: set[Entity], rule: r.Clause):
+        self.program, self.mentioned = program, mentioned
         self.definitions = _definitions(rule)
         self.unknown = {term.name for _, term in _given(rule)}
 
@@ -148,7 +148,7 @@ class _Making:
                 return self.made(a, seen)
             case r.Apply(type=t) if _is_anything(e):
                 return self.anything(t)
-            case r.Const(value=Entity() as term) if term not in self.there:
+            case r.Const(value=Entity() as term) if term not in self.mentioned:
                 parts = [(t.functor, i, f.functor) for t in subterms([term]) for i, f in enumerate(t.fields)
                          if isinstance(f, Entity)]  # fmt: skip
                 return {term.functor}, set(parts)

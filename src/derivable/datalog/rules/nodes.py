@@ -123,7 +123,7 @@ class Facts:
     """`digit = {0.9::(0, 3); 0.1::(0, 5)}`: tags None if certain; exclusive facts exclude each other.
 
     columns     [column][row]
-    count       how many there are
+    count       the number of facts
     places      row -> where its tag is written, of tags that are no probabilities
     parameters  row -> the number of its tunable probability
     """

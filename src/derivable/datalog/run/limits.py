@@ -89,7 +89,7 @@ def size_in_bytes(limit: Any) -> int:
     if isinstance(limit, str):
         parsed = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", limit.lower())
         if parsed is not None and parsed[2] in _UNITS and 0 < float(parsed[1]) < float("inf"):
-            # No memory has more than 64 bits address.
+            # Addresses have 64 bits: a larger limit limits nothing.
             return max(1, int(min(float(parsed[1]) * _UNITS[parsed[2]], 2.0**64)))
     raise DomainError(
         f"memory_limit is {limit!r}, expected bytes greater than zero", hint='for instance 2_000_000_000, or "2 GB"'
@@ -232,7 +232,7 @@ class Watch(Deadline):
             raise self.failure(OutOfMemory, what, "free memory")
 
     def read(self, rows: int = 0) -> None:
-        """Look at the limits while files and iterables are read, which have so many rows more. Raises LimitError."""
+        """Look at the limits after `rows` more rows of files and iterables were read. Raises LimitError."""
         self.rows_read += rows
         limit = self.limits.tuple_limit
         if limit is not None and self.rows_read > limit:

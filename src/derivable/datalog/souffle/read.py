@@ -97,7 +97,7 @@ def _together(parts: list[Any]) -> list[tuple]:
 
 def _rows(part: Any) -> Iterable[tuple]:
     if isinstance(part, Columns):
-        return zip(*(a.texts.decoded() if isinstance(a, Texts) else a.tolist() for a in part.arrays))  # type: ignore[union-attr]
+        return zip(*(a.decoded() if isinstance(a, Texts) else a.tolist() for a in part.arrays))
     return part if isinstance(part, list) else zip(*(column.to_pylist() for column in part.columns))
 
 
