@@ -1,4 +1,4 @@
-"""Registers that blocks of memory and multipliers of an ECP5 have themselves, and beside which Yosys leaves others.
+"""Registers that move into the blocks of memory and multipliers of an ECP5, whose registers Yosys leaves unused.
 
 A block of memory takes 5.8 ns from its clock to its outputs, and a multiplier nearly as long from its operands to its
 product; with the registers that are in them, most of that is no part of a path. Tools of vendors move registers into
@@ -7,9 +7,10 @@ them, and so does this, on the netlist between synthesis and placing:
     registers --> MULT18X18D --> registers        MULT18X18D with REG_INPUTA, REG_INPUTB and REG_OUTPUT
                   DP16KD     --> registers        DP16KD with REGMODE "OUTREG"
 
-Registers are moved where nothing but their place changes: they have no reset, all bits of a port have the same clock
-and enable, and nothing else reads the bits before them. The two operands of a product are moved together, since these
-times are what nextpnr knows. A memory whose reads have an enable of their own is left as it is.
+Registers are moved where every cycle stays the same: they have no reset, all bits of a port have the same clock and
+enable, and nothing else reads the bits in front of registers behind a cell. The registers of the two operands of a
+product are moved together, since nextpnr knows the times of both or none. A memory whose reads have another enable
+than the registers behind it is left as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _PLAIN = {"CLKMUX": "CLK", "LSRMUX": "LSR", "REGSET": "RESET", "GSR": "DISABLED"
 
 
 def absorb(module: Mapping[str, Any]) -> int:
-    """Move registers into blocks of memory and multipliers of a module, as Yosys writes it in JSON, in its place.
+    """Move registers of a module into its blocks of memory and multipliers; the module, as Yosys writes it in JSON, is
+    changed.
 
     Returns how many registers are gone.
     """
@@ -73,8 +75,8 @@ class _Netlist:
 
     def controls(self, names: Iterable[str | None]) -> Controls | None:
         """Clock and enable of registers that all have the same ones."""
-        found = {None if name is None else _controls(self.cells[name]) for name in names}
-        return found.pop() if len(found) == 1 else None
+        controls = {None if name is None else _controls(self.cells[name]) for name in names}
+        return controls.pop() if len(controls) == 1 else None
 
     def take_behind(
         self, cell: Cell, ports: Iterable[str], clock: Bit | None = None, enable: Bit = "1"

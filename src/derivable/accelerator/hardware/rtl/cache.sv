@@ -4,8 +4,8 @@
 //   (r = address mod L, q = address / L)  row   q+1      q+1          q           q
 //
 // Bank b reads row q, or q+1 where b < r; the outputs, rotated by r, are the word. Bytes behind the end of the memory may
-// be anything: nothing uses them. A word is read in every cycle, whether anybody wants it or not: so the registers behind
-// the banks can be those that blocks of memory have.
+// be anything: nothing uses them. Each port reads a word in every cycle, whether anything uses it or not: without an enable
+// of reads, the registers behind the banks can be those that blocks of memory have.
 //
 // Timing: cycle  0: address;  1: rows;  2: outputs of the banks;  3: the same, behind a register;  4: data, rotated.
 //         A write takes three cycles (port, rotated, rows), and is seen by reads of cycle 2 and later.

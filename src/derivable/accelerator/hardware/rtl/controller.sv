@@ -6,8 +6,9 @@
 //                                                                  +--> ...
 //                                 done of all units --> counters of completed instructions, by need of heads
 //
-// Instructions are read ahead of the one that waits for a queue, so that a queue that is full is no part of a path to
-// the memories of the program. What was read ahead is forgotten where the program goes on elsewhere.
+// Up to seven instructions are read ahead of the one that waits for a queue, so that a queue that is full is no part of a
+// path to the memories of the program. After REPEAT, what was read ahead is dropped and read again from where the program
+// goes on.
 //
 // Timing: one instruction a cycle is fetched; it waits while its queue is full. With `start` in cycle 0, the first
 // instruction goes into its queue in cycle 5. END waits until all units have completed what they were given; `running`
@@ -70,7 +71,7 @@ module controller #(
 
   // What was read ahead.
   logic [BITS_READ-1:0] ahead[8];
-  logic [2:0]           first, last;      // the next one of it, and where the next word goes
+  logic [2:0]           first, last;      // the index of the next one, and that of the next word
   logic [2:0]           underway;         // instructions of it and on the way to it, seven at most
   logic                 fetch, was_read, is_word;
 
