@@ -101,16 +101,16 @@ def main() -> None:
         model = network()
         train(model, pictures, digits, options.epochs, seed, 4e-3)
         samples = pictures[: 8 * BATCH]
-        found: dict[str, nn.Module | Quantised] = {"FP32": model}
-        found |= {name.upper(): quantised(model, samples, precision=name) for name in ("int8", "int4")}
-        found["INT4, ends INT8"] = quantised(model, samples, precision=ENDS)
+        variants: dict[str, nn.Module | Quantised] = {"FP32": model}
+        variants |= {name.upper(): quantised(model, samples, precision=name) for name in ("int8", "int4")}
+        variants["INT4, ends INT8"] = quantised(model, samples, precision=ENDS)
         for name, precision in (("INT4, learned", "int4"), ("INT4, ends INT8, learned", ENDS)):
             steps = LearnedSteps(copy.deepcopy(model), [samples], precision)
             train(steps, pictures, digits, options.learn, seed, 1e-3)
-            found[name] = quantised(steps.model, samples, precision=steps.precision, scales=steps.scales())
-        found["FP32, trained on"] = copy.deepcopy(model)
-        train(found["FP32, trained on"], pictures, digits, options.learn, seed, 1e-3)  # type: ignore[arg-type]
-        for name, of in found.items():
+            variants[name] = quantised(steps.model, samples, precision=steps.precision, scales=steps.scales())
+        variants["FP32, trained on"] = copy.deepcopy(model)
+        train(variants["FP32, trained on"], pictures, digits, options.learn, seed, 1e-3)  # type: ignore[arg-type]
+        for name, of in variants.items():
             shares.setdefault(name, []).append(right(of, others, expected))
     print(f"{options.seeds} seeds, {options.images} images, {time.process_time() - began:.0f} s of processor time")
     print(f"| {' | '.join(shares)} |\n|{'---|' * len(shares)}")

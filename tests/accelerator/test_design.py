@@ -275,10 +275,7 @@ def test_without_torch(monkeypatch):
         ({"precision": "int7"}, "(?s)no precision 'int7'.*did you mean"),
         ({"precision": "int8/int4/int4"}, "precision is 'int8/int4/int4'"),
         ({"precision": {"neural": "int8"}}, "no format of the symbolic part"),
-        (
-            {"precision": {"neuronal": "int8", "symbolic": "int4"}},
-            "(?s)no format of the neural part.*did you mean `neural`",
-        ),
+        ({"precision": {"neuronal": "int8", "symbolic": "int4"}}, "(?s)a part 'neuronal'.*did you mean `neural`"),
         ({"precision": 8}, "precision is 8"),
         ({"heights": [12]}, "a height is 12, expected a power of two"),
         ({"heights": [64], "pes": 16}, "no array of the heights"),

@@ -23,6 +23,7 @@ class Network(torch.nn.Module):
         super().__init__()
         self.conv1, self.norm = torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4)
         self.body = torch.nn.Sequential(torch.nn.Linear(4 * 36, 8), torch.nn.ReLU(), torch.nn.Linear(8, 16))
+        self.book: torch.Tensor
         self.register_buffer("book", dv.vsa.codebook(5, 2, 8, generator=1))
 
     def layers(self, x):
@@ -66,9 +67,10 @@ SAMPLES = [torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(2))]
         ),
     ],
 )
-def test_layers_have_formats_of_their_own(network, precision, expected, tmp_path):
+def test_formats_of_layers(network, precision, expected, tmp_path):
     made = dv.accelerator.design(network, X, pes=64, precision=precision, calibration=SAMPLES)
     assert made.precision == expected
+    assert made.quantised is not None
     types = made.quantised.formats.types
     names = {"linear_1", "linear_2", "conv2d_1", "match_probabilities_1.matmul"}
     of_parts = {name: expected["symbolic" if "." in name else "neural"] for name in names}
@@ -127,19 +129,18 @@ def test_steps_from_outside_are_those_of_the_hardware(network, bits):
     network = network.double()
     most = 2 ** (bits - 1) - 1
     weights = network.conv1.weight.detach().abs().amax((1, 2, 3)) / most
-    scales = {
-        "conv1": {"input": (1 / (2 * most + 1), -most - 1), "weight": weights},
-        "body.0": {"input": (3.1 / (2 * most + 1), -most - 1), "weight": torch.tensor(0.09 / most)},
-    }
+    pictures, rows = ((largest / (2 * most + 1), -most - 1) for largest in (1.0, 3.1))
+    row_weights = torch.tensor(0.09 / most)
+    scales = {"conv1": {"input": pictures, "weight": weights}, "body.0": {"input": rows, "weight": row_weights}}
     with torch.no_grad():
         weight = rounded_by_hand(network.conv1.weight, weights.reshape(-1, 1, 1, 1), 0, bits)
-        x = rounded_by_hand(X.double(), *scales["conv1"]["input"], bits)
+        x = rounded_by_hand(X.double(), *pictures, bits)
         y = network.norm(torch.nn.functional.conv2d(x, weight, network.conv1.bias)).relu().flatten(1)
         layer = network.body[0]
-        weight = rounded_by_hand(layer.weight, scales["body.0"]["weight"], 0, bits)
+        weight = rounded_by_hand(layer.weight, row_weights, 0, bits)
         # What is added to sums is a whole number of their steps.
-        step = scales["body.0"]["input"][0] * scales["body.0"]["weight"]
-        y = rounded_by_hand(y, *scales["body.0"]["input"], bits)
+        step = rows[0] * row_weights
+        y = rounded_by_hand(y, *rows, bits)
         expected = torch.nn.functional.linear(y, weight, torch.round(layer.bias / step) * step)
     front = torch.nn.Sequential()
     front.conv1, front.norm, front.relu, front.flatten = (
@@ -193,6 +194,8 @@ def test_gradients_of_steps():
     ratio = (x / step).detach()
     inside = (ratio > -7) & (ratio < 7)
     of_step = torch.where(inside, ratio.round() - ratio, ratio.clamp(-7, 7)) * weights
+    assert x.grad is not None
+    assert step.grad is not None
     np.testing.assert_allclose(x.grad, torch.where(inside, weights, 0.0))
     np.testing.assert_allclose(step.grad, of_step.sum() / (len(x) * 7) ** 0.5)
 
@@ -218,11 +221,11 @@ def test_learned_steps_are_what_the_hardware_does(network):
     assert made.precision == {"neural": "int4", "symbolic": "int4", "linear_1": "int8"}
     with torch.no_grad():
         expected = learned(x).numpy()
-    found = made.simulate(x, backend="python").outputs[0]
+    outputs = made.simulate(x, backend="python").outputs[0]
     # A number that lies between two steps may be rounded the other way; few do.
-    apart = np.abs(found - expected).max(1)
-    assert np.median(apart) < 1e-3
-    assert (apart < 1e-3).mean() > 0.9
+    differences = np.abs(outputs - expected).max(1)
+    assert np.median(differences) < 1e-3
+    assert (differences < 1e-3).mean() > 0.9
 
 
 @pytest.mark.parametrize(

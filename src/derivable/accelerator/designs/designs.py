@@ -115,8 +115,8 @@ class Design:
     @cached_property
     def resources(self) -> Resources:
         """An analytic estimate of what it takes of the device, with memories as NSFlow sizes them."""
-        formats = widest(self.precision, self.graph)
-        return _resources((self.height, self.width, self.sub_arrays), self.lanes, self.memories, formats)
+        array = (self.height, self.width, self.sub_arrays)
+        return _resources(array, self.lanes, self.memories, widest(self.precision, self.graph))
 
     @cached_property
     def generated_resources(self) -> Resources | None:
@@ -499,7 +499,8 @@ def sized(
     """The design on an array: memories and lanes, and that the device has room for them."""
     array = (found.height, found.width, found.sub_arrays)
     inputs = [node.streamed for node in flow.layers]
-    memories = fit_memories(flow.workload(), array, target, **widest(formats, graph), inputs=inputs)
+    of_parts = widest(formats, graph)
+    memories = fit_memories(flow.workload(), array, target, **of_parts, inputs=inputs)
     groups = list(_beside(flow, found))
     # The generated unit takes a word of sums at a time, so it has a lane for each column at least.
     lanes = max(sizing.simd_width(groups, MOST_LANES).width, found.width)
@@ -510,7 +511,7 @@ def sized(
     check_fit(
         made.resources,
         target,
-        smaller=lambda count: _resources((*array[:2], count), lanes, memories, widest(formats, graph)),
+        smaller=lambda count: _resources((*array[:2], count), lanes, memories, of_parts),
         most=found.sub_arrays,
         sides=array[:2],
     )

@@ -46,13 +46,18 @@ def parse_precision(precision: Mapping[str, str] | str) -> dict[str, str]:
         if not isinstance(name, str):
             raise DomainError(f"precision has a format of {name!r}, expected a name", hint=_SUCH_AS)
     formats = {name: PRECISIONS[format].name for name, format in precision.items()}
-    rest = formats.pop(REST, None)
+    if REST in formats:
+        formats = dict.fromkeys(PARTS, formats.pop(REST)) | formats
     for part in PARTS:
-        if part not in formats and rest is None:
-            close = next((name for name in formats if name not in PARTS and similar(name, [part])), None)
-            hint = _SUCH_AS if close is None else suggestion(close, [part], _SUCH_AS)
-            raise DomainError(f"precision has no format of the {part} part", hint=hint)
-    return {part: formats.pop(part, rest) or "" for part in PARTS} | formats
+        if part not in formats:
+            misspelt = next((name for name in formats if name not in PARTS and similar(name, [part])), None)
+            if misspelt is None:
+                raise DomainError(f"precision has no format of the {part} part", hint=_SUCH_AS)
+            raise DomainError(
+                f"precision is of a part {misspelt!r}, and has no format of the {part} part",
+                hint=suggestion(misspelt, [part], _SUCH_AS),
+            )
+    return {part: formats[part] for part in PARTS} | formats
 
 
 def resolve(precision: Mapping[str, str], graph: OperatorGraph) -> dict[str, str]:
@@ -84,7 +89,11 @@ def resolve(precision: Mapping[str, str], graph: OperatorGraph) -> dict[str, str
 def names_of(operator: Operator) -> Iterator[str]:
     """The name of an operator, then those of the modules that it is in, from the innermost outwards."""
     yield operator.name
-    module = operator.module
+    yield from outwards(operator.module)
+
+
+def outwards(module: str) -> Iterator[str]:
+    """The path of a module, then those of the modules that it is in: "a.b.c", "a.b", "a"; none of ""."""
     while module:
         yield module
         module = module.rpartition(".")[0]
@@ -92,12 +101,11 @@ def names_of(operator: Operator) -> Iterator[str]:
 
 def widest(precision: Mapping[str, str], graph: OperatorGraph) -> dict[str, str]:
     """The widest format of each part, for which memories and elements of the array are estimated."""
-    found = {part: PRECISIONS[precision[part]] for part in PARTS}
+    formats = {part: PRECISIONS[precision[part]] for part in PARTS}
     for operator in graph:
-        found[operator.part] = max(
-            found[operator.part], format_of(operator.name, operator.part, precision), key=lambda of: of.bits
-        )
-    return {part: of.name for part, of in found.items()}
+        format = format_of(operator.name, operator.part, precision)
+        formats[operator.part] = max(formats[operator.part], format, key=lambda each: each.bits)
+    return {part: format.name for part, format in formats.items()}
 
 
 def described(precision: Mapping[str, str]) -> str:

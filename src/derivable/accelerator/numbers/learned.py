@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from derivable.accelerator.numbers.layers import REST, parse_precision
+from derivable.accelerator.numbers.layers import PARTS, REST, outwards, parse_precision
 from derivable.accelerator.numbers.precision import PRECISIONS, Precision
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
@@ -58,24 +58,23 @@ class LearnedSteps(torch.nn.Module):
         self._signed: dict[str, bool] = {}
         seen = self._seen(samples)
         for path, format in self._formats.items():
-            key = path.replace(".", "/")
             layer: Any = model.get_submodule(path)
             weight = layer.weight.detach().flatten(1)
             inputs = seen[path]
             self._signed[path] = bool((inputs < 0).any())
             high = _limits(format, self._signed[path])[1]
             most = 2 ** (format.bits - 1) - 1
-            self.weight_steps[key] = torch.nn.Parameter(2 * weight.abs().mean(1).clamp(min=_LEAST) / most**0.5)
-            self.input_steps[key] = torch.nn.Parameter(2 * inputs.abs().mean().clamp(min=_LEAST) / high**0.5)
+            self.weight_steps[_key(path)] = torch.nn.Parameter(2 * weight.abs().mean(1).clamp(min=_LEAST) / most**0.5)
+            self.input_steps[_key(path)] = torch.nn.Parameter(2 * inputs.abs().mean().clamp(min=_LEAST) / high**0.5)
 
     def _seen(self, samples: Iterable[Any]) -> dict[str, torch.Tensor]:
         """The inputs of each layer on the samples."""
-        found: dict[str, list[torch.Tensor]] = {}
+        inputs: dict[str, list[torch.Tensor]] = {}
 
-        def keep(path: str) -> Callable[[Any, Any], None]:
-            return lambda module, given: found.setdefault(path, []).append(given[0].detach().flatten())
+        def recorder(path: str) -> Callable[[Any, Any], None]:
+            return lambda module, arguments: inputs.setdefault(path, []).append(arguments[0].detach().flatten())
 
-        hooks = [self.model.get_submodule(path).register_forward_pre_hook(keep(path)) for path in self._formats]
+        hooks = [self.model.get_submodule(path).register_forward_pre_hook(recorder(path)) for path in self._formats]
         try:
             with torch.no_grad():
                 for sample in samples:
@@ -84,21 +83,21 @@ class LearnedSteps(torch.nn.Module):
             for hook in hooks:
                 hook.remove()
         for path in self._formats:
-            if path not in found:
+            if path not in inputs:
                 raise DomainError(f"no sample goes through the layer {path!r}", hint="give samples of all that is used")
-        return {path: torch.cat(parts) for path, parts in found.items()}
+        return {path: torch.cat(parts) for path, parts in inputs.items()}
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
         hooks, weights = [], {}
         for path, format in self._formats.items():
             module: Any = self.model.get_submodule(path)
-            key, most = path.replace(".", "/"), 2 ** (format.bits - 1) - 1
-            step = self.weight_steps[key]
+            most = 2 ** (format.bits - 1) - 1
+            step = self.weight_steps[_key(path)]
             along = step.reshape(-1, *(1,) * (module.weight.ndim - 1))
             weights[f"{path}.weight"] = rounded(module.weight, along, -most, most)
             if module.bias is not None:
                 # What is added to sums of products is a whole number of their steps.
-                sums = (self.input_steps[key] * step).abs().clamp(min=_LEAST).detach()
+                sums = (self.input_steps[_key(path)] * step).abs().clamp(min=_LEAST).detach()
                 whole = (module.bias / sums).round() * sums
                 weights[f"{path}.bias"] = module.bias + (whole - module.bias).detach()
             hooks.append(module.register_forward_pre_hook(self._rounding(path)))
@@ -110,22 +109,26 @@ class LearnedSteps(torch.nn.Module):
 
     def _rounding(self, path: str) -> Callable[[Any, Any], tuple]:
         """What a layer's arguments become: its input in steps."""
-        step = self.input_steps[path.replace(".", "/")]
+        step = self.input_steps[_key(path)]
         limits = _limits(self._formats[path], self._signed[path])
-        return lambda module, given: (rounded(given[0], step, *limits), *given[1:])
+        return lambda module, arguments: (rounded(arguments[0], step, *limits), *arguments[1:])
 
     def scales(self) -> dict[str, dict[str, Any]]:
         """The steps by the names of layers, as `design` takes them."""
-        found: dict[str, dict[str, Any]] = {}
+        scales: dict[str, dict[str, Any]] = {}
         for path, format in self._formats.items():
-            key = path.replace(".", "/")
-            size = [
-                steps[key].detach().abs().clamp(min=_LEAST).double().cpu().numpy()
+            of_input, of_weight = (
+                steps[_key(path)].detach().abs().clamp(min=_LEAST).double().cpu().numpy()
                 for steps in (self.input_steps, self.weight_steps)
-            ]
+            )
             zero = 0 if self._signed[path] else -(2 ** (format.bits - 1))
-            found[path] = {"input": (float(size[0]), zero), "weight": size[1]}
-        return found
+            scales[path] = {"input": (float(of_input), zero), "weight": of_weight}
+        return scales
+
+
+def _key(path: str) -> str:
+    """The name of a layer's step: names of parameters have no dots."""
+    return path.replace(".", "/")
 
 
 def _limits(format: Precision, is_signed: bool) -> tuple[int, int]:
@@ -135,23 +138,20 @@ def _limits(format: Precision, is_signed: bool) -> tuple[int, int]:
 
 
 def _formats(model: torch.nn.Module, precision: Mapping[str, str]) -> dict[str, Precision]:
-    """The format of each layer by its path. A module outside of the layers' names is of the neural part."""
-    found, used = {}, set()
+    """The format of each layer by its path: that of the nearest name, or of the neural part."""
+    formats, used = {}, set()
     for path, module in model.named_modules():
         if not isinstance(module, _LAYERS):
             continue
-        names = [path]
-        while "." in names[-1]:
-            names.append(names[-1].rpartition(".")[0])
-        name = next((name for name in names if name in precision), "neural")
-        used.update(names)
-        found[path] = PRECISIONS[precision[name]]
-        if found[path].is_float:
+        name = next((name for name in outwards(path) if name in precision), "neural")
+        used.update(outwards(path))
+        formats[path] = PRECISIONS[precision[name]]
+        if formats[path].is_float:
             raise DomainError(
-                f"the format of {path!r} is {found[path].name}",
+                f"the format of {path!r} is {formats[path].name}",
                 hint=f'steps are of int8 and int4: {{"{REST}": "int4"}}',
             )
     for name in precision:
-        if name not in used and name not in ("neural", "symbolic"):
+        if name not in used and name not in PARTS:
             raise DomainError(f"precision is of {name!r}, which is no layer", hint=suggestion(name, used, ""))
-    return found
+    return formats

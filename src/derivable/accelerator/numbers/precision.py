@@ -42,8 +42,8 @@ PRECISIONS = Registry(
 
 
 def format_of(name: str, part: str, precision: Mapping[str, str]) -> Precision:
-    """The format of an operator: its own, that of the one that it was written out from, `%softmax_1` for
-    `%softmax_1.exp`, or that of its part.
+    """The format of an operator: the one of its name, or of the operator that it was written out from (`%softmax_1`
+    for `%softmax_1.exp`), or of its part.
 
     precision  names of formats by names of parts and operators, see `layers.resolve`
     """

@@ -300,6 +300,7 @@ def _mean_losses(quantised: Quantised, samples: list[Inputs], left_out: Collecti
     """What the channels of each layer of integers lose on average, those before it corrected: [channel] each."""
     graph, found = quantised.graph, {}
     quantised = replace(quantised, biases=found)
+    uncorrected = {*graph.alike, *left_out}
     exact = [_Run(graph, sample) for sample in samples]
     rounded: list[_Run] | list[emulation.Emulation]
     formats = _hardware(quantised)
@@ -309,7 +310,7 @@ def _mean_losses(quantised: Quantised, samples: list[Inputs], left_out: Collecti
         rounded = [_Run(graph, sample, quantised) for sample in samples]
     for operator in graph:
         # A product of matrices keeps zeros: of a vector without entries, say. Iterations of a loop have one bias.
-        is_corrected = operator.kind != "matmul" and operator.name not in (*graph.alike, *left_out)
+        is_corrected = operator.kind != "matmul" and operator.name not in uncorrected
         if is_corrected and is_layer(graph, operator) and not quantised.format(operator).is_float:
             weight = np.asarray(graph.constants[operator.inputs[1]], np.float64)
             given = np.mean([_mean_terms(operator, weight, run.numbers(operator, 0)) for run in exact], 0)

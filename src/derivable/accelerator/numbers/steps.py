@@ -21,7 +21,7 @@ from derivable.accelerator.operators.operators import Operator, OperatorGraph
 from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
 
-PLACES = ("input", "weight")  # operands in their order
+OPERANDS = ("input", "weight")  # operands in their order
 Place: TypeAlias = tuple[str, int]  # an operator, and which of its inputs
 _SUCH_AS = '{"conv1": {"input": (0.02, -128), "weight": [0.01, 0.02]}}'
 
@@ -32,9 +32,6 @@ class Step:
 
     scale: np.ndarray
     zero: int = 0
-
-    def equals(self, other: Step) -> bool:
-        return self.zero == other.zero and np.array_equal(self.scale, other.scale)
 
 
 def steps_of(
@@ -51,7 +48,7 @@ def steps_of(
     """
     if not isinstance(scales, Mapping):
         raise DomainError(f"scales is {scales!r}, expected steps by the names of layers", hint=f"such as {_SUCH_AS}")
-    found: dict[Place, Step] = {}
+    steps: dict[Place, Step] = {}
     used: set[str] = set()
     known: dict[str, None] = {}
     for operator in graph:
@@ -62,11 +59,11 @@ def steps_of(
         if name is None:
             continue
         used.add(name)
-        for what, place, value in _operands(name, scales[name]):
+        for what, index, value in _operands(name, scales[name]):
             of = f"the {what} of {name!r}"
-            step = _checked(of, _step(of, value), operator, place, graph, precision)
-            is_weight = place == 1 and is_layer(graph, operator)
-            found[operator.name, place] = _folded(of, step, operator, graph, weights) if is_weight else step
+            step = _checked(of, _step(of, value), operator, index, graph, precision)
+            is_weight = index == 1 and is_layer(graph, operator)
+            steps[operator.name, index] = _folded(of, step, operator, graph, weights) if is_weight else step
     for name in scales:
         if name not in used:
             raise DomainError(
@@ -74,14 +71,19 @@ def steps_of(
                 hint=suggestion(name, known, f"layers are {', '.join([*known][:12])}"),
             )
     for name, root in graph.alike.items():
-        for place in range(len(PLACES)):
-            one, other = found.get((name, place)), found.get((root, place))
-            if (one is None) != (other is None) or (one is not None and other is not None and not one.equals(other)):
+        for index in range(len(OPERANDS)):
+            if not _is_same(steps.get((name, index)), steps.get((root, index))):
                 raise DomainError(
-                    f"%{name} and %{root} have other scales, and are the same in two iterations of a loop",
+                    f"%{name} and %{root} have different scales, and are the same in two iterations of a loop",
                     hint="name the module, which is all iterations",
                 )
-    return found
+    return steps
+
+
+def _is_same(one: Step | None, other: Step | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.zero == other.zero and np.array_equal(one.scale, other.scale)
 
 
 def _operands(name: str, values: Any) -> Iterator[tuple[str, int, Any]]:
@@ -90,12 +92,12 @@ def _operands(name: str, values: Any) -> Iterator[tuple[str, int, Any]]:
             f"the scales of {name!r} are {values!r}, expected those of operands", hint=f"such as {_SUCH_AS}"
         )
     for what, value in values.items():
-        if what not in PLACES:
+        if what not in OPERANDS:
             raise DomainError(
                 f"the scales of {name!r} are of {what!r}",
-                hint=suggestion(what, PLACES, "operands are input and weight"),
+                hint=suggestion(what, OPERANDS, "operands are input and weight"),
             )
-        yield what, PLACES.index(what), value
+        yield what, OPERANDS.index(what), value
 
 
 def _step(of: str, value: Any) -> Step:
@@ -116,7 +118,7 @@ def _step(of: str, value: Any) -> Step:
 
 
 def _checked(
-    of: str, step: Step, operator: Operator, place: int, graph: OperatorGraph, precision: Mapping[str, str]
+    of: str, step: Step, operator: Operator, index: int, graph: OperatorGraph, precision: Mapping[str, str]
 ) -> Step:
     format = format_of(operator.name, operator.part, precision)
     if format.is_float:
@@ -129,13 +131,14 @@ def _checked(
             f"the zero of {of} is {step.zero}, and {format.name} has steps from {least} to {-least - 1}",
             hint=f"an unsigned format has steps from 0: take {-least} from its zero",
         )
-    has_weights = place == 1 and is_layer(graph, operator)
-    if step.zero and (place == 1 or not is_layer(graph, operator)):
+    of_layer = is_layer(graph, operator)
+    if step.zero and (index == 1 or not of_layer):
         raise DomainError(
             f"the zero of {of} is {step.zero}, and only what streams through a layer has one", hint="give 0"
         )
     shape = graph[operator.inputs[1]].shape
     channels = shape[-1] if operator.kind == "matmul" else shape[0]
+    has_weights = index == 1 and of_layer
     if step.scale.ndim and (not has_weights or step.scale.size != channels):
         expected = f"one, or {channels}" if has_weights else "one"
         raise DomainError(f"{of} has {step.scale.size} scales, expected {expected}")
