@@ -18,7 +18,7 @@ LAYOUT = {
     "aggregates/totals.py": {"_EXACT"},
     "desugar/core.py": {"MAX_CLAUSES"},
     "facts/headers.py": {"HEAD_BYTES", "_FEW_ROWS", "_ROWS"},
-    "facts/inputs.py": {"EXACT_DIGITS", "ROUNDING", "_I64_DIGITS"},
+    "facts/inputs.py": {"EXACT_DIGITS", "ROUNDING", "_I64_DIGITS", "_PART"},
     "foreign/comparisons.py": {"_NEAR"},
     "foreign/hashing.py": {"_KEYS"},
     "rules/inline.py": {"MOST_ATOMS"},
