@@ -30,7 +30,9 @@ def walk(call):
             depth += code in steps
             is_stored = code is Table.insert.__code__
             name = code.co_filename.removeprefix(ROOT)
-            if (depth or is_stored) and name != code.co_filename and modules[-1:] != [name]:
+            # What every engine reads numbers and arguments by is no module of facts.
+            is_of_facts = name != code.co_filename and not name.startswith("/core/")
+            if (depth or is_stored) and is_of_facts and modules[-1:] != [name]:
                 modules.append(name)
         elif event == "return" and code in steps:
             depth -= 1

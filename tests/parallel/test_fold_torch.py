@@ -226,7 +226,8 @@ def test_memory_for_a_gradient_is_taken_only_where_there_is_one(arrays_handed, m
 def test_saved_tensors_are_those_of_the_operands_the_result_and_one_more():
     """Of a sum those of the operands alone: its derivative reads no result."""
     saved = []
-    destination, indices, values = buckets_and_rows(rows=47)
+    # Smaller sums are torch's own.
+    destination, indices, values = buckets_and_rows(rows=5000)
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
         P.reduce_by_index(destination, "add", indices, values.requires_grad_())
         plain = sum(saved)

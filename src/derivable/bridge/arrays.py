@@ -62,21 +62,19 @@ def library_name(array: Any) -> str:
 def refuse_unreadable(value: Any) -> None:
     """Raise UnsupportedError for what `torch.fx.symbolic_trace` has in the place of a tensor, for tensors whose rows
     have different lengths, and for arrays of JAX that are keys of random numbers or whose memory was given away."""
-    kind = type(value)
-    library = kind.__module__.partition(".")[0]
-    if library == "torch" and kind.__name__ != "Proxy":
-        if getattr(value, "is_nested", False):
-            readable(value, "an operand")
-    elif library in ("jax", "jaxlib") and hasattr(value, "dtype"):
-        refuse_emptied(value, "an operand")
-        if not hasattr(value.dtype, "kind"):
-            raise UnsupportedError(
-                f"an operand is an array of {value.dtype}, and no numbers", hint="`jax.random.key_data(x)` has numbers"
-            )
-    elif kind.__name__ == "Proxy" and kind.__module__.startswith("torch.fx"):
+    # Dynamo traces this: of a tuple or a number it knows the name of the type, and not its module.
+    if type(value).__name__ == "Proxy" and type(value).__module__.startswith("torch.fx"):
         raise UnsupportedError(
             "torch.fx.symbolic_trace has stand-ins for tensors, which have no shapes and no types",
             hint='use torch.export or make_fx, or have the function that calls this recorded: `torch.fx.wrap("name")`',
+        )
+    if getattr(value, "is_nested", False):
+        readable(value, "an operand")
+    refuse_emptied(value, "an operand")
+    dtype = getattr(value, "dtype", None)
+    if dtype is not None and type(value).__module__.startswith("jax") and not hasattr(dtype, "kind"):
+        raise UnsupportedError(
+            f"an operand is an array of {dtype}, and no numbers", hint="`jax.random.key_data(x)` has numbers"
         )
 
 

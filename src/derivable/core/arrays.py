@@ -39,6 +39,23 @@ def as_array(value: Any, what: str) -> np.ndarray:
     return array
 
 
+def as_floats(values: Any, what: str) -> np.ndarray:
+    """Numbers as an array of float64, missing ones as NaN.
+
+    Raises what `as_array` raises, DomainError for integers beyond float64, and TypeError or ValueError for what is no
+    number.
+    """
+    array = as_array(values, what)
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64, copy=False)
+    if array.dtype != object or any(isinstance(value, (str, bytes)) for value in array.flat):
+        raise TypeError(f"{what} of type {array.dtype}")
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise DomainError(f"{what} is beyond {np.finfo(np.float64).max:.2g}, what a float of 64 bits holds") from None
+
+
 def readable(tensor: Any, what: str) -> Any:
     """A tensor of torch as one that NumPy can read. Raises UnsupportedError for those that are no arrays."""
     if tensor.is_nested:

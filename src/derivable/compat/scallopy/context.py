@@ -316,7 +316,7 @@ class ScallopContext:
             rows, tags, groups = (list(compress(given, fine)) for given in (rows, tags, groups))
         try:
             machine.checked(relation, rows)
-        except TypeError:
+        except TypeMismatchError:
             # Scalars of torch where values are no tensors.
             rows = [tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in row) for row in rows]
             machine.checked(relation, rows)

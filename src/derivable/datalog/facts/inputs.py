@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.arguments import check_on_cpu, is_integer
-from derivable.core.arrays import as_array
+from derivable.core.arrays import as_array, as_floats
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
 from derivable.datalog.policy.costs import policy
-from derivable.datalog.tags.random_facts import as_floats
 from derivable.datalog.values.text_arena import Encoded
 from derivable.device.cpu.memory import empty
 
@@ -515,7 +514,7 @@ def _mapping(values: Iterable[Any], probabilities: Sequence[float] | None, is_ex
         return InputMapping(tuples, is_exclusive, columns=columns)
     check_on_cpu(probabilities, "the tensor of probabilities", "give it to a layer, `dv.nn.Logic`")
     try:
-        numbers = as_floats(probabilities)
+        numbers = as_floats(probabilities, "a tag")
     except (TypeError, ValueError):
         raise DomainError(f"the probabilities {probabilities!r} are no numbers", hint="one in [0, 1] a value") from None
     if numbers.shape != (len(tuples),):

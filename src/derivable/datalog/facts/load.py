@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.arrays import as_floats
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.registry import is_one_letter_off, similar, suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
@@ -40,7 +41,7 @@ from derivable.datalog.foreign.other_names import written_here
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.ram.nodes import Ram
 from derivable.datalog.rules.nodes import Relation, Rules
-from derivable.datalog.tags.random_facts import Origin, as_floats
+from derivable.datalog.tags.random_facts import Origin
 from derivable.datalog.values.symbols import SymbolTable
 
 # What stands for a tuple of one value without more ado.
@@ -196,7 +197,7 @@ def _with_tags(relation: Relation, columns: Columns) -> Columns:
     try:
         if isinstance(column, Texts):
             raise TypeError
-        tags = as_floats(column)
+        tags = as_floats(column, "a tag")
     except (TypeError, ValueError):
         raise TypeMismatchError(
             f"facts for `{relation.name}`: the column {names[tagged[-1]]!r} is not one of numbers"
@@ -243,7 +244,8 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
     origin, columns = _origin(relation, first=first), tuple_columns(relation, rows, store.symbols)
     carrier = store.random.carrier
     takes_anything = carrier is not None and carrier.takes_anything
-    if not takes_anything and {*map(type, tags)} <= {int, float} and not np.isnan(values := as_floats(tags)).any():
+    is_plain = not takes_anything and {*map(type, tags)} <= {int, float}
+    if is_plain and not np.isnan(values := as_floats(tags, "a tag")).any():
         store.add(relation.name, columns, store.random.add(values, "tag", origin))
         return
     variables = np.full(len(rows), -1, dtype=np.int64)
@@ -260,7 +262,7 @@ def _load_tuples(relation: Relation, rows: list[Any], tags: list[Any], store: Fa
                     if hasattr(tag, "__float__")
                     else "a tag is a probability in [0, 1], or a value of the semiring that the program runs in",
                 )
-        values = as_floats([tags[i] for i in random])
+        values = as_floats([tags[i] for i in random], "a tag")
         variables[random] = store.random.add(values, "tag", lambda number: origin(random[number]))
     store.add(relation.name, columns, variables if random else None, len(rows))
 

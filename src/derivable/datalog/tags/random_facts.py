@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from derivable.core.arrays import as_array
-from derivable.core.diagnostics import DomainError
 from derivable.core.graph import offsets_of
 
 if TYPE_CHECKING:
@@ -201,17 +199,3 @@ class RandomFacts:
         for i, group in enumerate(self.groups):
             owner[group] = i
         return owner
-
-
-def as_floats(values: Any) -> np.ndarray:
-    """Tags as an array of float64, missing ones as NaN. Raises DomainError for integers beyond that, and TypeError or
-    ValueError for what is no number."""
-    array = as_array(values, "a tag")
-    if array.dtype.kind in "biuf":
-        return array.astype(np.float64, copy=False)
-    if array.dtype != object or any(isinstance(value, (str, bytes)) for value in array.flat):
-        raise TypeError(f"tags of type {array.dtype}")
-    try:
-        return array.astype(np.float64)
-    except OverflowError:
-        raise DomainError(f"a tag is beyond {np.finfo(np.float64).max:.2g}, what a float of 64 bits holds") from None
