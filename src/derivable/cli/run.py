@@ -404,7 +404,7 @@ def text_of(file: str) -> tuple[str, str]:
 
     if file == "-":
         return sys.stdin.read(), "<stdin>"
-    return utf8_text(read_bytes(file), file, "utf-8-sig"), os.fspath(Path(file))
+    return utf8_text(read_bytes(file), file), os.fspath(Path(file))
 
 
 def _files_of_queries(program: Any, file: str, output: str | None, allow_files: bool) -> dict[str, Any]:

@@ -52,10 +52,10 @@ def read_bytes(path: str | os.PathLike, look: Callable[[], Any] | None = None) -
     return _decompressed(path, place.read_bytes if look is None else lambda: _in_parts(open(place, "rb"), look), look)
 
 
-def utf8_text(data: bytes, source: str | None, encoding: str = "utf-8") -> str:
-    """The text of a file; "utf-8-sig" leaves out a mark at its beginning. Raises ParseError for what is none."""
+def utf8_text(data: bytes, source: str | None) -> str:
+    """The text of a file. Raises ParseError for what is none."""
     try:
-        return data.decode(encoding)
+        return data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         message = f"not UTF-8 text: byte {error.start} is {data[error.start]:#04x}, in line {line}"
