@@ -16,9 +16,9 @@ Axes = tuple[int, ...]
 # (arrays, the axes of each and then those of the result) -> the sum of their products
 Einsum = Callable[[Sequence[Any], tuple[Axes, ...]], Any]
 
-# Results with an entry at more than one place in so many are dense between steps.
-SPARSE = 16
-# Up to so many operands all orders of the steps are compared.
+# A result between steps is dense where more than one in this many of its indices has an entry.
+_SPARSE = 16
+# All orders of the steps are compared for up to this many operands.
 _MANY = 8
 # How much less a step of two dense tensors costs, which is one call of a library of matrix products.
 _DENSE_STEP = 0.05
@@ -31,11 +31,11 @@ Term = tuple[Axes, float, bool]
 class Step:
     """A sum of products of one or two arrays.
 
-    places  which they are: operands, and behind them the results of the steps before
-    axes    of each of these, and then of the result
+    positions  of these arrays among the operands and, behind them, the results of the steps before
+    axes       of each of these, and then of the result
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     axes: tuple[Axes, ...]
 
 
@@ -48,15 +48,15 @@ def steps_of(axes: tuple[Axes, ...], shapes: tuple[tuple[int, ...], ...]) -> tup
     *operands, result = axes
     sizes = {axis: size for of, shape in zip(operands, shapes) for axis, size in zip(of, shape)}
     steps: list[Step] = []
-    # (which array it is, its axes) of the terms that are left
+    # (position, axes) of the arrays that no step has read
     left: list[tuple[int, Axes]] = []
-    for place, of in enumerate(operands):
-        inside = needed(of, [*operands[:place], *operands[place + 1 :]], result)
+    for position, of in enumerate(operands):
+        inside = needed(of, [*operands[:position], *operands[position + 1 :]], result)
         if len(inside) < len(of):
-            steps.append(Step((place,), (of, inside)))
+            steps.append(Step((position,), (of, inside)))
             left.append((len(operands) + len(steps) - 1, inside))
         else:
-            left.append((place, of))
+            left.append((position, of))
     counted = [(of, float(math.prod(sizes[axis] for axis in of)), True) for _, of in left]
     for first, second in order_of(counted, result, sizes):
         pair, left = (left[first], left[second]), [x for k, x in enumerate(left) if k not in (first, second)]
@@ -71,7 +71,7 @@ def forward(einsum: Einsum, operands: Sequence[Any], steps: Sequence[Step]) -> l
     """The operands, and behind them what each step gives: the sum is the last one."""
     values = list(operands)
     for step in steps:
-        values.append(einsum([values[place] for place in step.places], step.axes))
+        values.append(einsum([values[position] for position in step.positions], step.axes))
     return values
 
 
@@ -85,7 +85,7 @@ def pull(
     count = len(needed)
     leads = list(needed)
     for step in steps:
-        leads.append(any(leads[place] for place in step.places))
+        leads.append(any(leads[position] for position in step.positions))
     adjoints: list[Any] = [None] * len(leads)
     adjoints[-1] = adjoint
     for number in reversed(range(len(steps))):
@@ -93,11 +93,11 @@ def pull(
         seed = adjoints[count + number]
         if not leads[count + number]:
             continue
-        if len(step.places) == 1:
-            (place,) = step.places
-            adjoints[place] = _expanded(library, seed, step.axes, values[place].shape)
+        if len(step.positions) == 1:
+            (position,) = step.positions
+            adjoints[position] = _expanded(library, seed, step.axes, values[position].shape)
             continue
-        (left, right), (of_left, of_right, of_both) = step.places, step.axes
+        (left, right), (of_left, of_right, of_both) = step.positions, step.axes
         if leads[left]:
             adjoints[left] = einsum([seed, values[right]], (of_both, of_right, of_left))
         if leads[right]:
@@ -110,10 +110,10 @@ def push(einsum: Einsum, values: Sequence[Any], steps: Sequence[Step], tangents:
     tangents = list(tangents)
     for step in steps:
         parts = []
-        for k, place in enumerate(step.places):
-            if tangents[place] is not None:
-                arrays = [values[other] for other in step.places]
-                arrays[k] = tangents[place]
+        for k, position in enumerate(step.positions):
+            if tangents[position] is not None:
+                arrays = [values[other] for other in step.positions]
+                arrays[k] = tangents[position]
                 parts.append(einsum(arrays, step.axes))
         tangents.append(sum(parts[1:], parts[0]) if parts else None)
     return tangents[-1]
@@ -143,8 +143,13 @@ def joined(
     return work, min(work, float(math.prod(sizes[axis] for axis in inside)))
 
 
+def is_dense_between(axes: Axes, count: float, sizes: dict[int, int]) -> bool:
+    """Whether a result between steps, with that number of entries, is dense."""
+    return count * _SPARSE > math.prod(sizes[axis] for axis in axes)
+
+
 def order_of(terms: list[Term], result: Axes, sizes: dict[int, int]) -> list[tuple[int, int]]:
-    """Which two terms are multiplied next: places among those that are left, the product being the last one."""
+    """The positions of the two terms of each step, among the terms that remain: the product becomes the last one."""
     steps: list[tuple[int, int]] = []
     if len(terms) == 2:
         return [(0, 1)]
@@ -154,7 +159,7 @@ def order_of(terms: list[Term], result: Axes, sizes: dict[int, int]) -> list[tup
         best = None
         for first in range(len(terms)):
             for second in range(first + 1, len(terms)):
-                others = [axes for place, (axes, _, _) in enumerate(terms) if place not in (first, second)]
+                others = [axes for k, (axes, _, _) in enumerate(terms) if k not in (first, second)]
                 cost, made = _product(terms[first], terms[second], others, result, sizes)
                 key = cost + made[1] - terms[first][1] - terms[second][1]
                 if best is None or key < best[0]:
@@ -162,7 +167,7 @@ def order_of(terms: list[Term], result: Axes, sizes: dict[int, int]) -> list[tup
         assert best is not None
         _, first, second, made = best
         steps.append((first, second))
-        terms = [term for place, term in enumerate(terms) if place not in (first, second)] + [made]
+        terms = [term for k, term in enumerate(terms) if k not in (first, second)] + [made]
     return steps
 
 
@@ -172,21 +177,20 @@ def _product(
     """(what a step costs, its result)"""
     inside = needed((*left[0], *right[0]), others, result)
     work, count = joined(left[0], left[1], right[0], right[1], inside, sizes)
-    is_dense = count * SPARSE > math.prod(sizes[axis] for axis in inside)
     cost = work * _DENSE_STEP if left[2] and right[2] else work
-    return cost + left[1] + right[1], (inside, count, is_dense)
+    return cost + left[1] + right[1], (inside, count, is_dense_between(inside, count, sizes))
 
 
 def _cheapest(terms: list[Term], result: Axes, sizes: dict[int, int]) -> list[tuple[int, int]]:
     """As `order_of`, the best of all orders, by dynamic programming over subsets."""
     count = len(terms)
     best: dict[int, tuple[float, Term, tuple[int, int] | None]] = {
-        1 << place: (0.0, term, None) for place, term in enumerate(terms)
+        1 << position: (0.0, term, None) for position, term in enumerate(terms)
     }
     for subset in sorted(range(1, 1 << count), key=int.bit_count):
         if subset in best:
             continue
-        others = [axes for place, (axes, _, _) in enumerate(terms) if not subset >> place & 1]
+        others = [axes for k, (axes, _, _) in enumerate(terms) if not subset >> k & 1]
         part = (subset - 1) & subset
         while part > subset ^ part:
             (first, left, _), (second, right, _) = best[part], best[subset ^ part]
@@ -195,7 +199,7 @@ def _cheapest(terms: list[Term], result: Axes, sizes: dict[int, int]) -> list[tu
                 best[subset] = (first + second + cost, made, (part, subset ^ part))
             part = (part - 1) & subset
     steps: list[tuple[int, int]] = []
-    left_over = [1 << place for place in range(count)]
+    left_over = [1 << position for position in range(count)]
 
     def visit(subset: int) -> None:
         parts = best[subset][2]

@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from derivable.bridge import contraction_steps as steps
-from derivable.bridge.products import AllAxes, exact_sum, interleaved, shape_of, swapped, with_batch
+from derivable.bridge.products import AllAxes, adjoint_product, exact_sum, interleaved, replaced, shape_of, with_batch
 
 _value = Primitive("derivable_product")
 _tangent = Primitive("derivable_product_tangent")
@@ -33,8 +33,8 @@ def product(operands: Sequence[jax.Array], axes: AllAxes) -> jax.Array:
     return _value.bind(*operands, axes=axes)
 
 
-# What they are. Operands of `tangent` are those of the sum and then tangents, by `which`; of `pull` those and the
-# adjoint.
+# Values. `tangent` takes the operands of the sum and then the tangents of those in `which`; `pull` takes the operands
+# and then the adjoint.
 
 
 def _einsum(arrays: Sequence[Any], axes: AllAxes) -> jax.Array:
@@ -64,48 +64,40 @@ def _computed(*operands: Any, axes: AllAxes) -> jax.Array:
     return _unless_nan(plain, partial(_exact, axes=axes), *operands)
 
 
-def _computed_tangent(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> jax.Array:
-    operands, along = _parted(given, axes)
+def _computed_tangent(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> jax.Array:
+    operands, along = _parted(arrays, axes)
     of = _steps(operands, axes)
     tangents = [along[which.index(k)] if k in which else None for k in range(len(operands))]
     plain = steps.push(_einsum, steps.forward(_einsum, operands, of), of, tangents)
 
-    def exact(*given: Any) -> jax.Array:
-        operands, along = _parted(given, axes)
-        parts = [_exact(*_replaced(operands, k, x), axes=axes) for k, x in zip(which, along)]
+    def exact(*arrays: Any) -> jax.Array:
+        operands, along = _parted(arrays, axes)
+        parts = [_exact(*replaced(operands, k, x), axes=axes) for k, x in zip(which, along)]
         return sum(parts[1:], parts[0])
 
-    return _unless_nan(plain, exact, *given)
+    return _unless_nan(plain, exact, *arrays)
 
 
-def _computed_pull(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[jax.Array]:
-    operands, (adjoint,) = _parted(given, axes)
+def _computed_pull(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> list[jax.Array]:
+    operands, (adjoint,) = _parted(arrays, axes)
     of = _steps(operands, axes)
     is_wanted = [k in which for k in range(len(operands))]
     plain = steps.pull(jnp, _einsum, steps.forward(_einsum, operands, of), of, adjoint, is_wanted)
 
-    def exact(k: int, *given: Any) -> jax.Array:
-        operands, (adjoint,) = _parted(given, axes)
-        factors, their = _of_adjoint(operands, axes, k, adjoint)
+    def exact(k: int, *arrays: Any) -> jax.Array:
+        operands, (adjoint,) = _parted(arrays, axes)
+        factors, their = _adjoint_product(operands, axes, k, adjoint)
         return _exact(*factors, axes=their)
 
-    return [_unless_nan(plain[k], partial(exact, k), *given) for k in which]
+    return [_unless_nan(plain[k], partial(exact, k), *arrays) for k in which]
 
 
-def _parted(given: Sequence[Any], axes: AllAxes) -> tuple[list[Any], list[Any]]:
-    return list(given[: len(axes) - 1]), list(given[len(axes) - 1 :])
+def _parted(arrays: Sequence[Any], axes: AllAxes) -> tuple[list[Any], list[Any]]:
+    return list(arrays[: len(axes) - 1]), list(arrays[len(axes) - 1 :])
 
 
-def _replaced(operands: Sequence[Any], place: int, by: Any) -> list[Any]:
-    return [by if k == place else x for k, x in enumerate(operands)]
-
-
-def _of_adjoint(operands: Sequence[Any], axes: AllAxes, place: int, adjoint: Any) -> tuple[list[Any], AllAxes]:
-    """(the factors, their axes) of the derivative by an operand."""
-    their, rest = swapped(axes, place)
-    of = operands[place]
-    ones = [jnp.ones(of.shape[axes[place].index(axis)], of.dtype) for axis in rest]
-    return [*_replaced(operands, place, adjoint), *ones], their
+def _adjoint_product(operands: Sequence[Any], axes: AllAxes, k: int, adjoint: Any) -> tuple[list[Any], AllAxes]:
+    return adjoint_product(operands, axes, k, adjoint, partial(jnp.ones, dtype=operands[k].dtype))
 
 
 # Derivatives
@@ -127,28 +119,28 @@ def _added(parts: Sequence[Any], like: Any) -> Any:
 
 
 def _jvp(operands: Any, tangents: Any, *, axes: AllAxes) -> Any:
-    found = product(operands, axes)
-    return found, _added([_along(operands, _known(tangents), axes)], found)
+    total = product(operands, axes)
+    return total, _added([_along(operands, _known(tangents), axes)], total)
 
 
-def _jvp_of_tangent(given: Any, tangents: Any, *, axes: AllAxes, which: tuple[int, ...]) -> Any:
-    found = _tangent.bind(*given, axes=axes, which=which)
-    (operands, along), (by_operands, by_along) = _parted(given, axes), _parted(_known(tangents), axes)
+def _jvp_of_tangent(arrays: Any, tangents: Any, *, axes: AllAxes, which: tuple[int, ...]) -> Any:
+    result = _tangent.bind(*arrays, axes=axes, which=which)
+    (operands, along), (by_operands, by_along) = _parted(arrays, axes), _parted(_known(tangents), axes)
     parts = [_along(operands, [by_along[which.index(k)] if k in which else None for k in range(len(operands))], axes)]
     for k, x in zip(which, along):
-        parts.append(_along(_replaced(operands, k, x), _replaced(by_operands, k, None), axes))
-    return found, _added(parts, found)
+        parts.append(_along(replaced(operands, k, x), replaced(by_operands, k, None), axes))
+    return result, _added(parts, result)
 
 
-def _jvp_of_pull(given: Any, tangents: Any, *, axes: AllAxes, which: tuple[int, ...]) -> Any:
-    found = _pull.bind(*given, axes=axes, which=which)
-    (operands, (adjoint,)), (by_operands, (by_adjoint,)) = _parted(given, axes), _parted(_known(tangents), axes)
+def _jvp_of_pull(arrays: Any, tangents: Any, *, axes: AllAxes, which: tuple[int, ...]) -> Any:
+    results = _pull.bind(*arrays, axes=axes, which=which)
+    (operands, (adjoint,)), (by_operands, (by_adjoint,)) = _parted(arrays, axes), _parted(_known(tangents), axes)
     changes = []
-    for k, result in zip(which, found):
-        factors, their = _of_adjoint(operands, axes, k, adjoint)
-        along = _replaced(by_operands, k, by_adjoint) + [None] * (len(factors) - len(operands))
+    for k, result in zip(which, results):
+        factors, their = _adjoint_product(operands, axes, k, adjoint)
+        along = replaced(by_operands, k, by_adjoint) + [None] * (len(factors) - len(operands))
         changes.append(_added([_along(factors, along, their)], result))
-    return found, changes
+    return results, changes
 
 
 def _instantiated(x: Any) -> Any:
@@ -160,22 +152,23 @@ def _transposed(adjoint: Any, *operands: Any, axes: AllAxes) -> list[Any]:
     return _pulled(adjoint, operands, axes, which, which)
 
 
-def _transposed_tangent(adjoint: Any, *given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
-    operands, along = _parted(given, axes)
+def _transposed_tangent(adjoint: Any, *arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
+    operands, along = _parted(arrays, axes)
     wanted = tuple([k for k, x in zip(which, along) if ad.is_undefined_primal(x)])
     return [None] * len(operands) + _pulled(adjoint, operands, axes, wanted, which)[-len(which) :]
 
 
 def _pulled(adjoint: Any, operands: Any, axes: AllAxes, wanted: tuple[int, ...], of: tuple[int, ...]) -> list[Any]:
-    """Adjoints by place, those of `of`."""
+    """Of each operand in `of` its adjoint, None where it is not wanted."""
     if type(adjoint) is ad.Zero:
         return [None] * len(of)
-    found = dict(zip(wanted, _pull.bind(*map(_instantiated, operands), adjoint, axes=axes, which=wanted)))
-    return [found.get(k) for k in of]
+    adjoints = _pull.bind(*map(_instantiated, operands), adjoint, axes=axes, which=wanted)
+    by_operand = dict(zip(wanted, adjoints))
+    return [by_operand.get(k) for k in of]
 
 
-def _transposed_pull(adjoints: Any, *given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
-    operands, _ = _parted(given, axes)
+def _transposed_pull(adjoints: Any, *arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
+    operands, _ = _parted(arrays, axes)
     along = dict(zip(which, _known(adjoints)))
     return [None] * len(operands) + [_along(operands, [along.get(k) for k in range(len(operands))], axes)]
 
@@ -191,16 +184,16 @@ ad.primitive_transposes[_pull] = _transposed_pull
 # Many at once
 
 
-def _moved(given: Sequence[Any], mapped: Sequence[Any], must_be: Sequence[bool]) -> list[Any]:
+def _moved(arrays: Sequence[Any], mapped: Sequence[Any], must_be: Sequence[bool]) -> list[Any]:
     """Arrays with the axis along which they are mapped in front; those that must have one, and have none, repeated."""
-    size = next(x.shape[axis] for x, axis in zip(given, mapped) if axis is not None)
+    size = next(x.shape[axis] for x, axis in zip(arrays, mapped) if axis is not None)
 
     def moved(x: Any, axis: Any, must: bool) -> Any:
         if axis is None:
             return jnp.broadcast_to(x, (size, *x.shape)) if must else x
         return jnp.moveaxis(x, axis, 0)
 
-    return list(map(moved, given, mapped, must_be))
+    return list(map(moved, arrays, mapped, must_be))
 
 
 def _batched(operands: Any, mapped: Any, *, axes: AllAxes) -> tuple[Any, int]:
@@ -208,20 +201,20 @@ def _batched(operands: Any, mapped: Any, *, axes: AllAxes) -> tuple[Any, int]:
     return product(_moved(operands, mapped, is_mapped), with_batch(axes, is_mapped)), 0
 
 
-def _batched_tangent(given: Any, mapped: Any, *, axes: AllAxes, which: tuple[int, ...]) -> tuple[Any, int]:
+def _batched_tangent(arrays: Any, mapped: Any, *, axes: AllAxes, which: tuple[int, ...]) -> tuple[Any, int]:
     is_mapped = [axis is not None for axis in mapped]
     operands, along = _parted(is_mapped, axes)
     for k, is_along in zip(which, along):
         operands[k] = operands[k] or is_along
     must = [*operands, *[operands[k] for k in which]]
-    return _tangent.bind(*_moved(given, mapped, must), axes=with_batch(axes, operands), which=which), 0
+    return _tangent.bind(*_moved(arrays, mapped, must), axes=with_batch(axes, operands), which=which), 0
 
 
-def _batched_pull(given: Any, mapped: Any, *, axes: AllAxes, which: tuple[int, ...]) -> tuple[Any, Any]:
+def _batched_pull(arrays: Any, mapped: Any, *, axes: AllAxes, which: tuple[int, ...]) -> tuple[Any, Any]:
     operands, _ = _parted([axis is not None for axis in mapped], axes)
     operands = [is_mapped or k in which for k, is_mapped in enumerate(operands)]
-    found = _pull.bind(*_moved(given, mapped, [*operands, True]), axes=with_batch(axes, operands), which=which)
-    return found, [0] * len(which)
+    moved = _moved(arrays, mapped, [*operands, True])
+    return _pull.bind(*moved, axes=with_batch(axes, operands), which=which), [0] * len(which)
 
 
 batching.primitive_batchers[_value] = _batched
@@ -236,12 +229,12 @@ def _shape(*operands: Any, axes: AllAxes) -> ShapedArray:
     return ShapedArray(shape_of([x.shape for x in operands], axes), operands[0].dtype)
 
 
-def _shape_of_tangent(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> ShapedArray:
-    return _shape(*_parted(given, axes)[0], axes=axes)
+def _shape_of_tangent(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> ShapedArray:
+    return _shape(*_parted(arrays, axes)[0], axes=axes)
 
 
-def _shapes_of_pull(*given: Any, axes: AllAxes, which: tuple[int, ...]) -> list[ShapedArray]:
-    return [ShapedArray(given[k].shape, given[k].dtype) for k in which]
+def _shapes_of_pull(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> list[ShapedArray]:
+    return [ShapedArray(arrays[k].shape, arrays[k].dtype) for k in which]
 
 
 for primitive, computed, shape in (

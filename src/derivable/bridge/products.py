@@ -1,8 +1,8 @@
 """Sums of products of arrays in which zero times an infinity or NaN is zero, as in every storage format.
 
 A library gives NaN for such a product. So where a sum has a NaN, it is computed once more: its finite terms by
-themselves, and beside them whether there are terms that are infinite or NaN. These are sums of the same kind, of zeros
-and ones and of signs. They go by the same steps, in which numbers that cancel are told from terms that are not there.
+themselves, and then whether there are terms that are infinite or NaN. These are sums of the same kind, of zeros and
+ones and of signs. They go by the same steps, in which numbers that cancel differ from terms that are not there.
 
 The derivatives are such sums as well, of the adjoint and of the other operands: `torch_products` and `jax_products`
 have these rules, since a library would differentiate the cases that are told apart here.
@@ -20,13 +20,27 @@ from derivable.bridge.contraction_steps import Axes
 AllAxes = tuple[Axes, ...]
 
 
-def swapped(axes: AllAxes, place: int) -> tuple[AllAxes, Axes]:
-    """(the axes of the derivative by an operand, in whose place the adjoint is; those that no other has, along which it
-    is the same: behind the operands there is an array of ones for each of these)"""
-    *operands, result = axes
-    of, operands[place] = operands[place], result
-    rest = tuple([axis for axis in of if not any(axis in other for other in operands)])
-    return (*operands, *[(axis,) for axis in rest], of), rest
+def replaced(operands: Sequence[Any], position: int, by: Any) -> list[Any]:
+    """The operands with another one at that position."""
+    return [*operands[:position], by, *operands[position + 1 :]]
+
+
+def adjoint_product(
+    operands: Sequence[Any], axes: AllAxes, position: int, adjoint: Any, ones: Callable[[int], Any]
+) -> tuple[list[Any], AllAxes]:
+    """(arrays, axes): the adjoint of the operand at that position, as a sum of products.
+
+    The adjoint of the sum replaces the operand. The result is constant along an axis that no other array has: an array
+    of ones follows for each of these axes.
+
+    ones  makes an array of that many
+    """
+    of = axes[position]
+    *their, _ = replaced(axes, position, axes[-1])
+    rest = [axis for axis in of if not any(axis in other for other in their)]
+    sizes = dict(zip(of, operands[position].shape))
+    arrays = [*replaced(operands, position, adjoint), *[ones(sizes[axis]) for axis in rest]]
+    return arrays, (*their, *[(axis,) for axis in rest], of)
 
 
 def with_batch(axes: AllAxes, is_mapped: Sequence[bool]) -> AllAxes:
@@ -66,9 +80,9 @@ def exact_sum(
     signs = [where(missing, zero, library.sign(x)) for missing, zero, x in zip(is_nan, zeros, operands)]
     sizes = list(map(library.abs, signs))
 
-    def with_part(of: list[Any], place: int, part: Any) -> list[Any]:
-        """`of`, but of that operand only what is in that part of it."""
-        return [where(part, x, zero) if k == place else x for k, (x, zero) in enumerate(zip(of, zeros))]
+    def with_part(of: list[Any], position: int, part: Any) -> list[Any]:
+        """`of`, with zeros outside of that part of the array at that position."""
+        return replaced(of, position, where(part, of[position], zeros[position]))
 
     # A sum of numbers that are not negative is zero only where there is no term.
     unknown = [with_part(not_zero, k, part) for k, part in enumerate(is_nan) if has_any(part)]

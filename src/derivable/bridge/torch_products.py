@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from derivable.bridge import contraction_steps as steps
-from derivable.bridge.products import AllAxes, exact_sum, interleaved, swapped, with_batch
+from derivable.bridge.products import AllAxes, adjoint_product, exact_sum, interleaved, replaced, with_batch
 from derivable.bridge.torch import has_nan, is_captured
 from derivable.bridge.torch_parts import is_legacy_copies, is_transformed, physical
 
@@ -104,10 +104,10 @@ class _InSteps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, axes: AllAxes, *operands: torch.Tensor) -> torch.Tensor:
-        *values, found = _computed(operands, axes)
+        *values, total = _computed(operands, axes)
         ctx.axes = axes
         ctx.save_for_backward(*values)
-        return found
+        return total
 
     @staticmethod
     def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
@@ -117,12 +117,12 @@ class _InSteps(torch.autograd.Function):
             return None, *adjoints_of(operands, axes, seed, needed)
         of = _steps(operands, axes)
         with _in_its_type(seed):
-            found = steps.pull(torch, _einsum, values, of, seed, needed)
-        is_exact = [x is None or not has_nan(_once(x)) for x in found]
-        if not all(is_exact):
-            again = adjoints_of(operands, axes, seed, [not exact for exact in is_exact])
-            found = [x if exact else y for x, y, exact in zip(found, again, is_exact)]
-        return None, *found
+            pulled = steps.pull(torch, _einsum, values, of, seed, needed)
+        is_wrong = [x is not None and has_nan(_once(x)) for x in pulled]
+        if any(is_wrong):
+            exact = adjoints_of(operands, axes, seed, is_wrong)
+            pulled = [y if wrong else x for x, y, wrong in zip(pulled, exact, is_wrong)]
+        return None, *pulled
 
 
 def _once(tensor: torch.Tensor) -> torch.Tensor:
@@ -138,21 +138,17 @@ def mapped(in_dims: Sequence[Any], axes: AllAxes, operands: Sequence[torch.Tenso
 
 def adjoints_of(operands: Sequence[Any], axes: AllAxes, adjoint: torch.Tensor, needed: Sequence[bool]) -> list[Any]:
     """The adjoints of the operands, None for one that needs none: each a sum of products."""
-    return [_adjoint(operands, axes, place, adjoint) if is_needed else None for place, is_needed in enumerate(needed)]
-
-
-def _adjoint(operands: Sequence[Any], axes: AllAxes, place: int, adjoint: torch.Tensor) -> torch.Tensor:
-    their, rest = swapped(axes, place)
-    of = operands[place]
-    ones = [of.new_ones(of.shape[axes[place].index(axis)]) for axis in rest]
-    return product([*operands[:place], adjoint, *operands[place + 1 :], *ones], their)
+    return [
+        product(*adjoint_product(operands, axes, position, adjoint, operands[position].new_ones)) if is_needed else None
+        for position, is_needed in enumerate(needed)
+    ]
 
 
 def tangent_of(operands: Sequence[Any], axes: AllAxes, tangents: Sequence[Any]) -> torch.Tensor:
     """The tangent of the sum, along those of the operands, of which some may be None."""
     parts = [
-        product([*operands[:place], tangent, *operands[place + 1 :]], axes)
-        for place, tangent in enumerate(tangents)
+        product(replaced(operands, position, tangent), axes)
+        for position, tangent in enumerate(tangents)
         if tangent is not None
     ]
     return sum(parts[1:], parts[0])

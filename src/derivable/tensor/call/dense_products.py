@@ -23,11 +23,11 @@ def dense_einsum(operands: list[tuple[Any, Axes]], result: Axes, backend: str | 
     """
     arrays = [array for array, _ in operands]
     axes = [of for _, of in operands]
-    if (backend == "torch" or has_torch(arrays)) and has_traced(arrays):
-        # Tensors of torch are constants there.
+    if backend == "torch" or has_torch(arrays):
+        if not has_traced(arrays):
+            return _by_torch(arrays, axes, result)
+        # Tensors of torch are constants of what JAX traces.
         arrays = [dense_array(array) if has_torch([array]) else array for array in arrays]
-    elif backend == "torch" or has_torch(arrays):
-        return _by_torch(arrays, axes, result)
     if all(isinstance(array, np.ndarray) for array in arrays):
         return _by_numpy(arrays, axes, result)
     return _by_jax(arrays, axes, result)
@@ -38,14 +38,14 @@ def _by_numpy(arrays: list[Any], axes: list[Axes], result: Axes) -> np.ndarray:
     if len(arrays) == 1:
         return _einsum(arrays, (*axes, result))
     of = steps.steps_of((*axes, result), tuple([x.shape for x in arrays]))
-    found = steps.forward(_einsum, arrays, of)[-1]
-    if found.dtype.kind == "f" and np.isnan(found).any():
+    total = steps.forward(_einsum, arrays, of)[-1]
+    if total.dtype.kind == "f" and np.isnan(total).any():
 
         def sums(lists: list[list[Any]]) -> list[np.ndarray]:
             return [steps.forward(_einsum, each, of)[-1] for each in lists]
 
-        found = exact_sum(np, sums, arrays, np.any).astype(found.dtype, copy=False)
-    return found
+        total = exact_sum(np, sums, arrays, np.any).astype(total.dtype, copy=False)
+    return total
 
 
 def _einsum(arrays: Any, axes: AllAxes) -> np.ndarray:

@@ -14,7 +14,7 @@ from derivable.device.cpu.llvm_code import compile_kernel
 from derivable.kernel.build import Builder
 from derivable.tensor.language import nodes as t
 from derivable.tensor.lower.results import filled, has_nan
-from derivable.tensor.values.values import Coordinates, linear
+from derivable.tensor.values.values import Coordinates, entries_at
 
 if TYPE_CHECKING:
     from derivable.tensor.call.compilation import Kernel
@@ -156,8 +156,8 @@ def _entries(part: Any) -> Coordinates:
 def _at(part: Any, indices: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     if not isinstance(part, Coordinates):
         return part[tuple(indices)]
-    wanted, held = linear(np.asarray(indices), part.shape), linear(part.indices, part.shape)
-    if not len(held):
-        return np.zeros(len(wanted), part.values.dtype)
-    places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-    return np.where(held[places] == wanted, part.values[places], 0)
+    indices = np.asarray(indices)
+    if not part.num_entries:
+        return np.zeros(indices.shape[1], part.values.dtype)
+    positions, is_entry = entries_at(indices, part)
+    return np.where(is_entry, part.values[positions], 0)

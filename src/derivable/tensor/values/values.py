@@ -311,6 +311,13 @@ def linear(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return place
 
 
+def entries_at(indices: np.ndarray, of: Coordinates) -> tuple[np.ndarray, np.ndarray]:
+    """[index] (the position of the entry with this index, whether there is one), in a tensor that has some entry."""
+    wanted, stored = linear(indices, of.shape), linear(of.indices, of.shape)
+    positions = np.minimum(np.searchsorted(stored, wanted), len(stored) - 1)
+    return positions, stored[positions] == wanted
+
+
 @contextmanager
 def fitting(shape: tuple[int, ...]) -> Iterator[None]:
     """Raises OutOfMemory where arrays are made that grow with that shape, and there is no memory for them."""

@@ -17,7 +17,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.arrays import refuse_unreadable
-from derivable.bridge.contraction_steps import SPARSE, joined, needed, order_of
+from derivable.bridge.contraction_steps import is_dense_between, joined, needed, order_of
 from derivable.core.diagnostics import DerivableError
 from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_choices import chosen_einsum, is_choice
@@ -361,36 +361,34 @@ class _Steps:
         if len(terms) > 1:
             if self._is_by_library(terms, is_dense):
                 return self.step(terms, result, True)
-            terms = [self._reduced(terms, place, result) for place in range(len(terms))]
+            terms = [self._reduced(terms, position, result) for position in range(len(terms))]
         for first, second in order_of([(term.axes, term.count, term.is_dense) for term in terms], result, sizes):
             left, right = terms[first], terms[second]
-            rest = [term for place, term in enumerate(terms) if place not in (first, second)]
+            rest = [term for k, term in enumerate(terms) if k not in (first, second)]
             if not rest:
                 return self.step([left, right], result, is_dense)
-            kept = needed((*left.axes, *right.axes), [term.axes for term in rest], result)
-            estimate = joined(left.axes, left.count, right.axes, right.count, kept, sizes)[1]
-            is_step_dense = estimate * SPARSE > math.prod(sizes[axis] for axis in kept)
-            terms = [*rest, _Term(kept, self.step([left, right], kept, is_step_dense))]
+            inside = needed((*left.axes, *right.axes), [term.axes for term in rest], result)
+            _, estimate = joined(left.axes, left.count, right.axes, right.count, inside, sizes)
+            made = self.step([left, right], inside, is_dense_between(inside, estimate, sizes))
+            terms = [*rest, _Term(inside, made)]
         (term,) = terms
         # Entries that are tracked are made dense by what tracks them.
-        is_as_asked = term.is_dense == is_dense or tracker([term.value]) is None
-        if sorted(term.axes) == sorted(result) and is_as_asked and self.backend is None:
+        is_in_form = term.is_dense == is_dense or tracker([term.value]) is None
+        if sorted(term.axes) == sorted(result) and is_in_form and self.backend is None:
             return term.in_order(result, self.record).value
         return self.step([term], result, is_dense)
 
-    def _reduced(self, terms: list[_Term], place: int, result: Axes) -> _Term:
+    def _reduced(self, terms: list[_Term], position: int, result: Axes) -> _Term:
         """A term without the axes that are in it alone, summed up, and with its diagonals taken."""
-        term = terms[place]
-        kept = _needed(terms, place, result)
-        if len(kept) == len(term.axes):
+        term = terms[position]
+        inside = _needed(terms, position, result)
+        if len(inside) == len(term.axes):
             return term
-        is_dense = min(term.count, places := math.prod(self.sizes[axis] for axis in kept)) * SPARSE > places
-        return _Term(kept, self.step([term], kept, is_dense))
+        return _Term(inside, self.step([term], inside, is_dense_between(inside, term.count, self.sizes)))
 
     def _is_in_steps(self, terms: list[_Term], result: Axes) -> bool:
         """Whether numbers are added up before all factors of a term are multiplied."""
-        places = range(len(terms))
-        return len(terms) > 2 or any(_needed(terms, k, result) != tuple(dict.fromkeys(terms[k].axes)) for k in places)
+        return len(terms) > 2 or any(len(_needed(terms, k, result)) < len(set(terms[k].axes)) for k in (0, 1))
 
     def _without_diagonals(self, term: _Term) -> _Term:
         axes = tuple(dict.fromkeys(term.axes))
@@ -421,8 +419,9 @@ class _Steps:
         return np.asarray(found) if isinstance(found, (float, bool, np.generic)) else found
 
 
-def _needed(terms: Sequence[_Term], place: int, result: Axes) -> Axes:
-    return needed(terms[place].axes, [other.axes for number, other in enumerate(terms) if number != place], result)
+def _needed(terms: Sequence[_Term], position: int, result: Axes) -> Axes:
+    others = [other.axes for k, other in enumerate(terms) if k != position]
+    return needed(terms[position].axes, others, result)
 
 
 def _places(terms: Sequence[Any]) -> tuple[int, ...]:

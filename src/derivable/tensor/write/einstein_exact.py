@@ -1,8 +1,8 @@
 """Sums of products in steps, of tensors some of which are sparse, where numbers that are not finite are among them.
 
-What cancels to zero in a step is looked at as nothing by the step after it, though a NaN or an infinity there makes the
-sum NaN. So such sums are computed as `bridge.products` says: the finite terms by themselves, and beside them whether
-there are others. Their derivatives, of torch in reverse mode, are sums of products again.
+What cancels to zero in a step is nothing for the step after it, though a NaN or an infinity there makes the sum NaN. So
+such sums are computed as `bridge.products` says: the finite terms by themselves, and then whether there are others.
+Their derivatives, of torch in reverse mode, are sums of products again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.bridge.products import exact_sum, swapped
-from derivable.tensor.values.values import Coordinates, as_torch, has_torch, linear
+from derivable.bridge.products import adjoint_product, exact_sum
+from derivable.tensor.values.values import Coordinates, as_torch, entries_at, has_torch
 
 Axes = tuple[int, ...]
 # (values of terms, their axes, those of the result, whether it is dense, the backend) -> the sum, in steps
@@ -53,8 +53,8 @@ def exact_where_it_matters(
     if not all(map(_is_finite, arrays)):
         if in_torch:
             return _in_torch(contract, values, axes, result, is_dense)
-        found = _exact(contract, values, axes, result, is_dense)
-        return found if backend is None else with_numbers(found, as_torch(np.asarray(numbers_of(found))))
+        total = _exact(contract, values, axes, result, is_dense)
+        return total if backend is None else with_numbers(total, as_torch(np.asarray(numbers_of(total))))
     if not in_torch or not _is_differentiated(arrays):
         return contract(values, axes, result, is_dense, backend)
     return _watched(contract, values, axes, result, is_dense, backend)
@@ -143,9 +143,9 @@ def _in_torch(contract: Contract, values: Sequence[Any], axes: Sequence[Axes], r
         @staticmethod
         def forward(ctx: Any, *numbers: torch.Tensor) -> torch.Tensor:
             ctx.save_for_backward(*numbers)
-            found = _exact(contract, list(map(_in_numpy, values, numbers)), axes, result, is_dense)
-            pattern.append(found)
-            return torch.from_numpy(np.asarray(numbers_of(found))).to(numbers[0].dtype)
+            total = _exact(contract, list(map(_in_numpy, values, numbers)), axes, result, is_dense)
+            pattern.append(total)
+            return torch.from_numpy(np.asarray(numbers_of(total))).to(numbers[0].dtype)
 
         @staticmethod
         def backward(ctx: Any, *adjoints: torch.Tensor) -> Any:  # type: ignore[override]
@@ -156,8 +156,8 @@ def _in_torch(contract: Contract, values: Sequence[Any], axes: Sequence[Axes], r
                 for k, is_needed in enumerate(ctx.needs_input_grad)
             )
 
-    found = Exact.apply(*numbers)
-    return with_numbers(pattern[0], found)
+    total = Exact.apply(*numbers)
+    return with_numbers(pattern[0], total)
 
 
 def _in_numpy(value: Any, numbers: Any) -> Any:
@@ -165,34 +165,30 @@ def _in_numpy(value: Any, numbers: Any) -> Any:
 
 
 def _adjoint(
-    contract: Contract, values: Sequence[Any], axes: Sequence[Axes], result: Axes, seed: Any, place: int
+    contract: Contract, values: Sequence[Any], axes: Sequence[Axes], result: Axes, seed: Any, position: int
 ) -> Any:
-    """The adjoint of the numbers of a term, from that of the result."""
+    """The adjoint of the numbers of the term at that position, from that of the result."""
     import torch
 
-    (*their, of), rest = swapped((*axes, result), place)
-    like, numbers = values[place], numbers_of(values[place])
-    factors = [*values[:place], seed, *values[place + 1 :]]
-    factors += [np.ones(like.shape[axes[place].index(axis)]) for axis in rest]
+    factors, (*their, of) = adjoint_product(values, (*axes, result), position, seed, np.ones)
+    like, numbers = values[position], numbers_of(values[position])
     is_sparse = numbers is not like
     if is_sparse:
         factors.append(with_numbers(like, np.ones(len(numbers))))
         their.append(of)
     if not torch.is_grad_enabled():
         factors = [_in_numpy(x, numbers_of(x)) if has_torch([numbers_of(x)]) else x for x in factors]
-    found = exact_where_it_matters(contract, factors, their, of, not is_sparse)
-    if not is_sparse:
-        return torch.as_tensor(found).to(numbers.dtype)
-    return _at(found, like).to(numbers.dtype)
+    adjoint = exact_where_it_matters(contract, factors, their, of, not is_sparse)
+    by_entry = _at(adjoint, like) if is_sparse else torch.as_tensor(adjoint)
+    return by_entry.to(numbers.dtype)
 
 
-def _at(found: Coordinates, pattern: Coordinates) -> Any:
+def _at(total: Coordinates, pattern: Coordinates) -> Any:
     """[entry of the pattern] the numbers of a sum there, zero where it has no entry, as a tensor."""
     import torch
 
-    numbers = torch.as_tensor(found.values)
-    wanted, held = linear(pattern.indices, pattern.shape), linear(found.indices, found.shape)
-    if not len(held):
-        return numbers.new_zeros(len(wanted))
-    place = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-    return torch.where(torch.from_numpy(held[place] == wanted), numbers[torch.from_numpy(place)], 0.0)
+    numbers = torch.as_tensor(total.values)
+    if not total.num_entries:
+        return numbers.new_zeros(pattern.num_entries)
+    positions, is_entry = entries_at(pattern.indices, total)
+    return torch.where(torch.from_numpy(is_entry), numbers[torch.from_numpy(positions)], 0.0)
