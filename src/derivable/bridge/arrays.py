@@ -60,8 +60,8 @@ def library_name(array: Any) -> str:
 
 
 def refuse_unreadable(value: Any) -> None:
-    """Raise UnsupportedError for what `torch.fx.symbolic_trace` has in the place of a tensor, for tensors whose rows
-    have different lengths, and for arrays of JAX that are keys of random numbers or whose memory was given away."""
+    """Raise UnsupportedError for stand-ins of `torch.fx.symbolic_trace`, for tensors whose rows have different lengths,
+    and for arrays of JAX that are keys of random numbers, were donated to another call or were deleted."""
     # Dynamo traces this: of a tuple or a number it knows the name of the type, and not its module.
     if type(value).__name__ == "Proxy" and type(value).__module__.startswith("torch.fx"):
         raise UnsupportedError(

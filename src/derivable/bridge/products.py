@@ -5,7 +5,7 @@ themselves, and then whether there are terms that are infinite or NaN. These are
 ones and of signs. They go by the same steps, in which numbers that cancel differ from terms that are not there.
 
 The derivatives are such sums as well, of the adjoint and of the other operands: `torch_products` and `jax_products`
-have these rules, since a library would differentiate the cases that are told apart here.
+have these rules, since a library would differentiate the case distinctions.
 """
 
 from __future__ import annotations

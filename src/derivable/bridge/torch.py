@@ -29,9 +29,9 @@ _HALF = (torch.float16, torch.bfloat16)
 _INDICES = (torch.int64, torch.int32)
 _is_tensor = partial(is_not, None)
 _STRIDED, _UINT64 = torch.strided, torch.uint64
-# Sums by index of up to this many numbers are torch's own, which take 0.5 of the time with 100 numbers and 0.7 to 0.8
-# with this many, with gradient 0.5 and 0.6; from 12,000 on kernels may be faster. Where rows went nowhere, which torch
-# refuses after as long again, the next calls do not try.
+# torch computes sums by index of up to this many numbers, in 0.5 of the time with 100 numbers and 0.7 to 0.8 with this
+# many, with gradient 0.5 and 0.6; from 12,000 on kernels may be faster. Where rows went nowhere, which torch refuses
+# after as long again, the next calls do not try.
 _SMALL_SUM, _NEXT_CALLS = 1 << 12, 64
 _SUMMED = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -128,7 +128,7 @@ _calls_of_kernels = 0
 
 
 def _small_sum(indices: Any, destination: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:
-    """torch's own sum by index, with its own derivatives, which means the same to the bit; None where kernels are
+    """The sum by index that torch computes and differentiates, which means the same to the bit; None where kernels are
     faster, and where an index names no bucket, which torch refuses."""
     global _calls_of_kernels
     if not (values.is_cpu and 0 < values.numel() <= _SMALL_SUM >= destination.numel() > 0 and values.dtype in _SUMMED):

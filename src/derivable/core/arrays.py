@@ -79,7 +79,7 @@ def refuse_emptied(array: Any, what: str) -> None:
 
 
 def _with_effort(value: Any, what: str, error: Exception) -> np.ndarray:
-    """As an array what NumPy has refused: a tensor of torch that is kept in another way, or a list with such."""
+    """As an array what NumPy has refused: a tensor of torch in another representation, or a list with such."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, (torch.Tensor, list, tuple)):
         read = _all_readable(value, torch, what)

@@ -30,12 +30,12 @@ def widened(values: Sequence[Any]) -> tuple[Sequence[Any], Any]:
     return wide, known.pop() if len(known) == 1 else None
 
 
-def rounded(found: Any, dtype: Any) -> Any:
+def rounded(result: Any, dtype: Any) -> Any:
     """A result of torch or JAX in a type; others, and those of no floats, as they are."""
-    known = _float_type(found)
+    known = _float_type(result)
     # A result of one library has no type of another.
     is_same = known is not None and isinstance(known, np.dtype) == isinstance(dtype, np.dtype)
-    return _to(found, dtype) if dtype is not None and is_same else found
+    return _to(result, dtype) if dtype is not None and is_same else result
 
 
 def widest(values: Iterable[Any]) -> Any:
