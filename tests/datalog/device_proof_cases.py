@@ -24,20 +24,20 @@ def bit(number):
 
 def drawn(rng, form, literals, costs, choice, place, chance):
     """A tag [lane] of random proofs, some of which are not there."""
-    found = np.zeros(form.lanes, np.int64)
-    found[0] = place
+    tag = np.zeros(form.lanes, np.int64)
+    tag[0] = place
     for at in range(1, form.lanes, form.width):
         chosen = rng.choice(literals, rng.integers(0, 5), replace=False)
         choices = [choice[x] for x in chosen if choice[x] >= 0]
         if rng.random() < chance or len(set(choices)) < len(choices):
-            found[at] = ABSENT_COST
+            tag[at] = ABSENT_COST
             continue
-        found[at : at + 2] = costs[place, chosen].sum(), len(chosen)
+        tag[at : at + 2] = costs[place, chosen].sum(), len(chosen)
         for x in chosen:
-            found[at + 2 + x // 64] |= bit(x)
+            tag[at + 2 + x // 64] |= bit(x)
             if choice[x] >= 0:
-                found[at + 2 + form.words] |= bit(choice[x])
-    return found
+                tag[at + 2 + form.words] |= bit(choice[x])
+    return tag
 
 
 def test_folds():

@@ -155,6 +155,9 @@ def test_the_largest_numbers_of_32_bits_are_values(value):
         (np.array([b"abc"], "V3"), "each of its fields"),
         ([b"ab"], "columns hold numbers, texts"),
         ([2**40], r"declare a wider type: `type r\(...\)` with i64"),
+        ([-(2**63)], r"declare a wider type: `type r\(...\)` with i64"),
+        ([2**63], r"declare a wider type: `type r\(...\)` with i128"),
+        ([2**127], "i32 holds -2147483648 to 2147483647$"),
         ([1, 2.5], "declare the column types"),
     ],
 )

@@ -39,12 +39,16 @@ class Step:
     axes: tuple[Axes, ...]
 
 
-@lru_cache(1024)
-def steps_of(axes: tuple[Axes, ...], shapes: tuple[tuple[int, ...], ...]) -> tuple[Step, ...]:
+def steps_of(arrays: Sequence[Any], axes: tuple[Axes, ...]) -> tuple[Step, ...]:
     """The steps of two dense operands or more; no axis twice in one operand, and each of the result's in some operand.
 
     axes  of each operand, and then of the result
     """
+    return _steps_of(axes, tuple([tuple(x.shape) for x in arrays]))
+
+
+@lru_cache(1024)
+def _steps_of(axes: tuple[Axes, ...], shapes: tuple[tuple[int, ...], ...]) -> tuple[Step, ...]:
     *operands, result = axes
     sizes = {axis: size for of, shape in zip(operands, shapes) for axis, size in zip(of, shape)}
     steps: list[Step] = []

@@ -41,12 +41,8 @@ def _einsum(arrays: Sequence[Any], axes: AllAxes) -> jax.Array:
     return jnp.einsum(*interleaved(arrays, axes))
 
 
-def _steps(operands: Sequence[Any], axes: AllAxes) -> tuple[steps.Step, ...]:
-    return steps.steps_of(axes, tuple([tuple(x.shape) for x in operands]))
-
-
 def _exact(*operands: Any, axes: AllAxes) -> jax.Array:
-    of = _steps(operands, axes)
+    of = steps.steps_of(operands, axes)
 
     def sums(lists: list[list[Any]]) -> Any:
         whole = [jnp.stack(parts) for parts in zip(*lists)]
@@ -60,13 +56,13 @@ def _unless_nan(plain: jax.Array, exact: Callable[..., jax.Array], *operands: An
 
 
 def _computed(*operands: Any, axes: AllAxes) -> jax.Array:
-    plain = steps.forward(_einsum, operands, _steps(operands, axes))[-1]
+    plain = steps.forward(_einsum, operands, steps.steps_of(operands, axes))[-1]
     return _unless_nan(plain, partial(_exact, axes=axes), *operands)
 
 
 def _computed_tangent(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> jax.Array:
     operands, along = _parted(arrays, axes)
-    of = _steps(operands, axes)
+    of = steps.steps_of(operands, axes)
     tangents = [along[which.index(k)] if k in which else None for k in range(len(operands))]
     plain = steps.push(_einsum, steps.forward(_einsum, operands, of), of, tangents)
 
@@ -80,7 +76,7 @@ def _computed_tangent(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> ja
 
 def _computed_pull(*arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> list[jax.Array]:
     operands, (adjoint,) = _parted(arrays, axes)
-    of = _steps(operands, axes)
+    of = steps.steps_of(operands, axes)
     is_wanted = [k in which for k in range(len(operands))]
     plain = steps.pull(jnp, _einsum, steps.forward(_einsum, operands, of), of, adjoint, is_wanted)
 
@@ -155,7 +151,7 @@ def _transposed(adjoint: Any, *operands: Any, axes: AllAxes) -> list[Any]:
 def _transposed_tangent(adjoint: Any, *arrays: Any, axes: AllAxes, which: tuple[int, ...]) -> list[Any]:
     operands, along = _parted(arrays, axes)
     wanted = tuple([k for k, x in zip(which, along) if ad.is_undefined_primal(x)])
-    return [None] * len(operands) + _pulled(adjoint, operands, axes, wanted, which)[-len(which) :]
+    return [None] * len(operands) + _pulled(adjoint, operands, axes, wanted, which)
 
 
 def _pulled(adjoint: Any, operands: Any, axes: AllAxes, wanted: tuple[int, ...], of: tuple[int, ...]) -> list[Any]:

@@ -45,16 +45,12 @@ def _computed(operands: Sequence[torch.Tensor], axes: AllAxes) -> list[torch.Ten
     if len(operands) == 2 and axes[0] == axes[1] == axes[2]:
         left, right = operands
         return [left, right, torch.where((left == 0) | (right == 0), 0.0, left * right)]
-    of = _steps(operands, axes)
+    of = steps.steps_of(operands, axes)
     with _in_its_type(operands[0]):
         values = steps.forward(_einsum, operands, of)
         if has_nan(values[-1]):
             values[-1] = exact_sum(torch, lambda lists: [_sum(x, of) for x in lists], operands, _has_any)
     return values
-
-
-def _steps(operands: Sequence[torch.Tensor], axes: AllAxes) -> tuple[steps.Step, ...]:
-    return steps.steps_of(axes, tuple([tuple(x.shape) for x in operands]))
 
 
 def _einsum(tensors: Sequence[torch.Tensor], axes: AllAxes) -> torch.Tensor:
@@ -115,7 +111,7 @@ class _InSteps(torch.autograd.Function):
         operands = values[: len(needed)]
         if is_transformed() or is_captured() or is_legacy_copies(seed) or torch.is_grad_enabled():
             return None, *adjoints_of(operands, axes, seed, needed)
-        of = _steps(operands, axes)
+        of = steps.steps_of(operands, axes)
         with _in_its_type(seed):
             pulled = steps.pull(torch, _einsum, values, of, seed, needed)
         is_wrong = [x is not None and has_nan(_once(x)) for x in pulled]

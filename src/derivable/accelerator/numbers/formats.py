@@ -70,7 +70,7 @@ from derivable.accelerator.operators.operators import Operator, OperatorGraph
 from derivable.core.diagnostics import DomainError
 
 if TYPE_CHECKING:
-    from derivable.accelerator.numbers.quantisation import Place, Quantised
+    from derivable.accelerator.numbers.quantisation import OperandKey, Quantised
 
 KEPT = ("match_probability", "bundle", "mean")  # composite kinds that are lowered as they are
 _GIVES_EITHER = ("input", "conv2d", "linear", "matmul", "bind", "unbind", "bundle", "concatenate")
@@ -139,7 +139,7 @@ class Formats:
     """
 
     values: Mapping[str, Format]
-    operands: Mapping[Place, Format] = field(default_factory=dict)
+    operands: Mapping[OperandKey, Format] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     added: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -238,7 +238,7 @@ def assign(quantised: Quantised) -> Formats:
     return Formats(values, operands, weights, types, quantised.biases, quantised.ranges)
 
 
-def _wanted(graph: OperatorGraph, operands: Mapping[Place, Format]) -> dict[str, set[Format]]:
+def _wanted(graph: OperatorGraph, operands: Mapping[OperandKey, Format]) -> dict[str, set[Format]]:
     """In which formats each value is read, through what preserves formats; of loops, in any iteration."""
     shared: dict[str, set[Format]] = {}  # of what has the format of a root, in all iterations together
     while True:
@@ -298,7 +298,9 @@ def _own_wide(range: tuple[float, float], least: float) -> Format:
     return Format("i32", max(scale, 2.0 ** math.ceil(math.log2(least)), 2.0**-40))
 
 
-def _step_of_sums(operator: Operator, operands: Mapping[Place, Format], weights: Mapping[str, np.ndarray]) -> float:
+def _step_of_sums(
+    operator: Operator, operands: Mapping[OperandKey, Format], weights: Mapping[str, np.ndarray]
+) -> float:
     """What a step of a product's result is at least, so that its factor is one of `scaling`."""
     if operator.name in weights:
         own, bits = operands[operator.name, 0].scale * float(np.max(weights[operator.name])), 29

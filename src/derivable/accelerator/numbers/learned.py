@@ -63,7 +63,7 @@ class LearnedSteps(torch.nn.Module):
             inputs = seen[path]
             self._signed[path] = bool((inputs < 0).any())
             high = _limits(format, self._signed[path])[1]
-            most = 2 ** (format.bits - 1) - 1
+            most = _limits(format, True)[1]
             self.weight_steps[_key(path)] = torch.nn.Parameter(2 * weight.abs().mean(1).clamp(min=_LEAST) / most**0.5)
             self.input_steps[_key(path)] = torch.nn.Parameter(2 * inputs.abs().mean().clamp(min=_LEAST) / high**0.5)
 
@@ -91,10 +91,9 @@ class LearnedSteps(torch.nn.Module):
         hooks, weights = [], {}
         for path, format in self._formats.items():
             module: Any = self.model.get_submodule(path)
-            most = 2 ** (format.bits - 1) - 1
             step = self.weight_steps[_key(path)]
             along = step.reshape(-1, *(1,) * (module.weight.ndim - 1))
-            weights[f"{path}.weight"] = rounded(module.weight, along, -most, most)
+            weights[f"{path}.weight"] = rounded(module.weight, along, *_limits(format, True))
             if module.bias is not None:
                 # What is added to sums of products is a whole number of their steps.
                 sums = (self.input_steps[_key(path)] * step).abs().clamp(min=_LEAST).detach()
@@ -132,7 +131,7 @@ def _key(path: str) -> str:
 
 
 def _limits(format: Precision, is_signed: bool) -> tuple[int, int]:
-    """The least and the largest step of an input; without negative numbers, all steps are from zero on."""
+    """The least and the largest step; without negative numbers, all steps are from zero on."""
     most = 2 ** (format.bits - 1) - 1
     return (-most, most) if is_signed else (0, 2 * most + 1)
 

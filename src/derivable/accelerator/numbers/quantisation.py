@@ -34,7 +34,7 @@ from derivable.accelerator.numbers import emulation, known
 from derivable.accelerator.numbers.formats import WIDE, Formats, assign
 from derivable.accelerator.numbers.layers import PARTS, is_layer
 from derivable.accelerator.numbers.precision import PRECISIONS, CalibrationWarning, Precision, bytes_of, format_of
-from derivable.accelerator.numbers.steps import Place, Step
+from derivable.accelerator.numbers.steps import OperandKey, Step
 from derivable.accelerator.operators import products
 from derivable.accelerator.operators.evaluation import Evaluation, Inputs
 from derivable.accelerator.operators.operators import Operator, OperatorGraph, wide
@@ -65,8 +65,8 @@ class Quantised:
 
     graph: OperatorGraph
     precision: Mapping[str, str]
-    scales: Mapping[Place, np.ndarray] = field(default_factory=dict, repr=False)
-    zeros: Mapping[Place, int] = field(default_factory=dict, repr=False)
+    scales: Mapping[OperandKey, np.ndarray] = field(default_factory=dict, repr=False)
+    zeros: Mapping[OperandKey, int] = field(default_factory=dict, repr=False)
     biases: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
     peaks: Mapping[str, float] = field(default_factory=dict, repr=False)
@@ -119,7 +119,7 @@ def calibrate(
     graph: OperatorGraph,
     samples: Iterable[Inputs],
     precision: Mapping[str, str],
-    steps: Mapping[Place, Step] = MappingProxyType({}),
+    steps: Mapping[OperandKey, Step] = MappingProxyType({}),
 ) -> Quantised:
     """Scales for a graph, from what its tensors hold on samples, or from what is known of their ranges.
 
@@ -167,8 +167,8 @@ def calibrate(
         rows = np.concatenate([*listed.values()])
         best[group] = _best_of_group(group, rows, limits.get(group.root))
         _warn_of_few_levels(group, rows, best[group])
-    scales: dict[Place, np.ndarray] = {}
-    zeros: dict[Place, int] = {}
+    scales: dict[OperandKey, np.ndarray] = {}
+    zeros: dict[OperandKey, int] = {}
     for operator in graph:
         chosen = _format(operator, precision)
         streamed = _streamed(graph, operator)

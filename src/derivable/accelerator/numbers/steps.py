@@ -22,7 +22,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.registry import suggestion
 
 OPERANDS = ("input", "weight")  # operands in their order
-Place: TypeAlias = tuple[str, int]  # an operator, and which of its inputs
+OperandKey: TypeAlias = tuple[str, int]  # an operator, and which of its inputs
 _SUCH_AS = '{"conv1": {"input": (0.02, -128), "weight": [0.01, 0.02]}}'
 
 
@@ -36,7 +36,7 @@ class Step:
 
 def steps_of(
     scales: Mapping[str, Any], graph: OperatorGraph, precision: Mapping[str, str], weights: Mapping[str, Any]
-) -> dict[Place, Step]:
+) -> dict[OperandKey, Step]:
     """The steps of operands of a prepared graph.
 
     scales     a scale, or (scale, zero), of "input" and "weight" by names of modules and operators; those of weights
@@ -48,7 +48,7 @@ def steps_of(
     """
     if not isinstance(scales, Mapping):
         raise DomainError(f"scales is {scales!r}, expected steps by the names of layers", hint=f"such as {_SUCH_AS}")
-    steps: dict[Place, Step] = {}
+    steps: dict[OperandKey, Step] = {}
     used: set[str] = set()
     known: dict[str, None] = {}
     for operator in graph:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,8 @@ HOPED_OF_FRONTIER, MOST_OF_FRONTIER = 1e12, 1 << 21
 # Nodes up to which the atoms of one cycle are compiled together before they are tried apart, and of all that are
 # compiled apart.
 MOST_TOGETHER, MOST_APART = 1 << 18, 1 << 23
+# (graph, nodes of its circuit at most, if it has a frontier) -> the circuit, None where its cycles do not suit one.
+_Compile = Callable[[AndOrGraph, int], Circuit | None]
 
 
 def compile_graph(
@@ -46,39 +49,40 @@ def compile_graph(
     observed  signed nodes of evidence, whose indicators are the variables from `first_indicator` on; see
               `GraphTables.compiled`
     """
-    choices = Choices.of(num_variables, groups)
+    compiled = partial(
+        _compiled,
+        num_variables=num_variables,
+        choices=Choices.of(num_variables, groups),
+        observed=observed,
+        first_indicator=first_indicator,
+        deadline=deadline,
+    )
     # Evidence depends on all roots together.
-    cones = [np.arange(len(graph.roots))] if len(observed) else _cones(graph, deadline)
+    if len(observed):
+        return compiled(graph, MOST_OF_FRONTIER)
+    cones = _cones(graph, deadline)
     if len(cones) == 1:
-        return _of_one_cone(graph, num_variables, choices, observed, first_indicator, deadline)
+        return _of_one_cone(graph, num_variables, compiled, deadline)
     what = f"elimination, {len(cones)} groups of roots with cycles of their own"
     return _joined(
-        graph, cones, num_variables, what, lambda one, _: _of_one_cone(one, num_variables, choices, (), 0, deadline)
+        graph, cones, num_variables, what, lambda one, _: _of_one_cone(one, num_variables, compiled, deadline)
     )
 
 
-def _of_one_cone(
-    graph: AndOrGraph,
-    num_variables: int,
-    choices: Choices,
-    observed: Sequence[int],
-    first_indicator: int,
-    deadline: Deadline,
-) -> Circuit | None:
+def _of_one_cone(graph: AndOrGraph, num_variables: int, compiled: _Compile, deadline: Deadline) -> Circuit | None:
     """The circuit of roots that need the same cycles.
 
     The truth of all atoms of a cycle together takes more than that of each alone where many of them are in the frontier
     at a time, and less where few are.
     """
-    arguments = num_variables, choices, observed, first_indicator, deadline
-    groups = [] if len(observed) else _by_atoms(graph)
+    groups = _by_atoms(graph, deadline)
     if len(groups) > 1:
         with suppress(TooLarge):
-            return _compiled(graph, *arguments, MOST_TOGETHER)
+            return compiled(graph, MOST_TOGETHER)
         what = f"elimination, {len(groups)} groups of atoms of a cycle by states of frontiers of their own"
         with suppress(TooLarge):
-            return _joined(graph, groups, num_variables, what, lambda one, most: _compiled(one, *arguments, most))
-    return _compiled(graph, *arguments, MOST_OF_FRONTIER)
+            return _joined(graph, groups, num_variables, what, compiled)
+    return compiled(graph, MOST_OF_FRONTIER)
 
 
 def _joined(
@@ -86,12 +90,9 @@ def _joined(
     groups: Sequence[np.ndarray],
     num_variables: int,
     what: str,
-    compiled: Callable[[AndOrGraph, int], Circuit | None],
+    compiled: _Compile,
 ) -> Circuit | None:
-    """The circuits of groups of roots in one, None if one of them is none.
-
-    compiled  makes the circuit of a graph, whose nodes are at most the second argument
-    """
+    """The circuits of groups of roots in one, None if one of them is none."""
     builder, roots, rows = CircuitBuilder(), np.zeros(len(graph.roots), np.int64), list[tuple[str, str, str]]()
     for group in groups:
         made = compiled(
@@ -128,12 +129,12 @@ def _together(orders: Sequence[Order]) -> Order:
 
 def _compiled(
     graph: AndOrGraph,
+    most_nodes: int,
     num_variables: int,
     choices: Choices,
     observed: Sequence[int],
     first_indicator: int,
     deadline: Deadline,
-    most_nodes: int,
 ) -> Circuit | None:
     """The circuit of all roots together; where it has a frontier, with `most_nodes` nodes at most."""
     try:
@@ -151,7 +152,7 @@ def _compiled(
     return replace(circuit, compilation=Compilation(what, (row,)))
 
 
-def _by_atoms(graph: AndOrGraph) -> list[np.ndarray]:
+def _by_atoms(graph: AndOrGraph, deadline: Deadline) -> list[np.ndarray]:
     """The numbers of the roots, by the nodes in cycles that they mention; one group where nothing has a cycle."""
     component, count = components(graph.offsets, graph.children)
     is_cyclic = np.bincount(component, minlength=count)[component] > 1
@@ -162,6 +163,7 @@ def _by_atoms(graph: AndOrGraph) -> list[np.ndarray]:
     starts = graph.offsets.tolist()
     # Components are numbered from what others need on.
     for node in np.argsort(component, kind="stable").tolist():
+        deadline.remaining()
         if is_cyclic[node]:
             mentioned[node] = frozenset((node,))
         else:

@@ -85,20 +85,20 @@ def negated(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int)
     """
     costs, tied, opposite, _, of = columns
     proofs = of[:, 1:].view(count, form.k, form.width)
-    found = _one(form, of.device).repeat(count, 1)
-    found[:, 0] = of[:, 0]
+    sets = _one(form, of.device).repeat(count, 1)
+    sets[:, 0] = of[:, 0]
     for rank in range(form.k):
-        given = proofs[:, rank]
-        words = given[:, 2 : 2 + form.words].split(_piece(form))
+        proof = proofs[:, rank]
+        words = proof[:, 2 : 2 + form.words].split(_piece(form))
         parts = [_unpacked(part).nonzero() for part in words]
         number = torch.cat([part[:, 1] for part in parts])
         rows = torch.cat([part[:, 0] + k * _piece(form) for k, part in enumerate(parts)])
         denied = _denials(form, costs, opposite, of.index_select(0, rows)[:, 0], number)
         counts = torch.bincount(rows, minlength=count)
-        known, first = found.index_select(0, rows), counts.cumsum(0) - counts
+        known, first = sets.index_select(0, rows), counts.cumsum(0) - counts
         after = _added(form, arrays, costs, tied, range(len(rows)), first, rows, None, (known, denied), count)[0]
-        found = torch.where((given[:, 0] < ABSENT_COST)[:, None], after, found)
-    return (found,)
+        sets = torch.where((proof[:, 0] < ABSENT_COST)[:, None], after, sets)
+    return (sets,)
 
 
 def _denials(form: ProofForm, costs: Column, opposite: Column, place: Column, number: Column) -> Column:

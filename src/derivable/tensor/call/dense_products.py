@@ -37,7 +37,7 @@ def dense_einsum(operands: list[tuple[Any, Axes]], result: Axes, backend: str | 
 def _by_numpy(arrays: list[Any], axes: list[Axes], result: Axes) -> np.ndarray:
     if len(arrays) == 1:
         return _einsum(arrays, (*axes, result))
-    of = steps.steps_of((*axes, result), tuple([x.shape for x in arrays]))
+    of = steps.steps_of(arrays, (*axes, result))
     total = steps.forward(_einsum, arrays, of)[-1]
     if total.dtype.kind == "f" and np.isnan(total).any():
 

@@ -97,27 +97,27 @@ def _watched(
         else value
         for value in values
     ]
-    found = contract(watched, axes, result, is_dense, backend)
-    numbers = numbers_of(found)
+    total = contract(watched, axes, result, is_dense, backend)
+    numbers = numbers_of(total)
     if not numbers.requires_grad:
-        return found
-    pattern = with_numbers(found, numbers.detach())
+        return total
+    pattern = with_numbers(total, numbers.detach())
     seeds: list[Any] = []
 
     def reached(seed: torch.Tensor | None) -> None:
         # None stands for zeros.
         seeds[:] = [] if seed is None or _is_finite(seed) else [seed]
 
-    def mended(place: int, _: torch.Tensor | None) -> torch.Tensor | None:
+    def mended(position: int, _: torch.Tensor | None) -> torch.Tensor | None:
         if not seeds:
             return None
-        return _adjoint(contract, values, axes, result, with_numbers(pattern, seeds[0]), place)
+        return _adjoint(contract, values, axes, result, with_numbers(pattern, seeds[0]), position)
 
     numbers.register_hook(reached)
-    for place, (value, its) in enumerate(zip(values, watched)):
+    for position, (value, its) in enumerate(zip(values, watched)):
         if its is not value:
-            numbers_of(its).register_hook(partial(mended, place))
-    return found
+            numbers_of(its).register_hook(partial(mended, position))
+    return total
 
 
 @np.errstate(invalid="ignore", over="ignore")
