@@ -105,6 +105,11 @@ def with_zeros(rng, shape):
     return [np.where(rng.random(shape) < 0.2, 0.0, rng.uniform(0.5, 1.5, shape))]
 
 
+def some_or_none(rng, shape):
+    """Numbers from zero on, and -1 where there is none: the only negative number that leaves others as they are."""
+    return [np.where(rng.random(shape) < 0.4, -1.0, rng.uniform(0, 2, shape))]
+
+
 def pairs(rng, shape):
     return [rng.integers(0, 5, shape).astype(float), rng.integers(0, 100, shape)]
 
@@ -133,7 +138,7 @@ CASES = [
         lambda rng, shape: [rng.uniform(0, 1, shape)],
         commutes=True,
     ),
-    Case("last", operator(lambda a, b: where(b < 0, a, b), neutral=-1.0), (F,), normal(1)),
+    Case("last", operator(lambda a, b: where(b < 0, a, b), neutral=-1.0), (F,), some_or_none),
     Case("argmax", operator(best, neutral=(-np.inf, 2**62)), (F, "int64"), pairs, commutes=True),
     Case("crossing", operator(crossing, neutral=(0.0, 1.0)), (F, F), normal(2), commutes=True),
     Case(

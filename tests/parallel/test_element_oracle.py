@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from derivable.algebra.element import flatten, rebuild
+from derivable.algebra.monoid_laws import check_laws
 from parallel import element_oracle as oracle
 from parallel.operator_cases import CASES, F
 
@@ -34,6 +35,16 @@ def check(case, leaves, expected):
     scalars = [[np.ravel(np.asarray(x, float)) for x in flatten(case.operator.element, e, "it")] for e in expected]
     tolerance = 1e-6 if "precisions" in case.name else 1e-12
     np.testing.assert_allclose(found, [np.concatenate(row) for row in scalars], rtol=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_operators_keep_their_laws_on_what_is_drawn(case):
+    """Otherwise results depend on how a fold groups its elements, and no two devices agree."""
+
+    def drawn(rng):
+        return element(case, case.leaves(1, 1, seed=int(rng.integers(1 << 32))), 0)
+
+    assert check_laws(case.operator, case.typed.leaf_dtypes, drawn) == case.commutes
 
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
