@@ -32,7 +32,7 @@ from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.values.symbols import SymbolTable
-from derivable.device.cpu import compile_time
+from derivable.device.cpu import compile_time, memory
 from work import processor_seconds
 
 DIVERGING = """type start(x: i64)
@@ -382,7 +382,26 @@ def test_limits_hold_while_equal_rows_are_read(tmp_path, costs, monkeypatch):
     assert list(program.run({"e": tmp_path / "e.parquet"}, memory_limit="4 GB")["e"]) == [(0, 0)]
 
 
+@pytest.fixture
+def memory_to_spare():
+    """400 MB that were freed and still lie in the process: half is the C library's, half left behind by arrays."""
+    # From here on the C library takes blocks of this size from memory that it holds.
+    threshold = bytearray(31 << 20)
+    del threshold
+    size, count = 1 << 20, 200
+    blocks, arrays, between = [], [], []
+    for _ in range(count):
+        blocks.append(bytes(size))
+        arrays.append(memory.zeros(size, np.uint8))
+        # What is in use lies among what is free, or the system would get it back.
+        between.append(bytes(1000))
+    del blocks, arrays
+    yield between
+    memory.empty_cache()
+
+
 @pytest.mark.parametrize("way", ["declared", "path", "folder"])
+@pytest.mark.usefixtures("memory_to_spare")
 def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys, costs):
     costs(look_seconds=0.0)
     text = "type e(i32, i32)\nquery e"
@@ -399,7 +418,7 @@ def test_limits_hold_while_a_file_is_decompressed(bomb, way, capsys, costs):
     took = re.search(r"passed memory_limit = 60 MB: it took ([\d.]+) MB", message)
     assert took, message
     # A run without a limit takes 3 GB.
-    assert float(took[1]) < 300
+    assert float(took[1]) < 150
 
 
 @pytest.mark.parametrize("provenance", ["unit", "minmaxprob"])
@@ -488,15 +507,16 @@ def twice_the_text(text: str) -> str:
     "function",
     ["$string_concat(x, x)", '$format("{}{}", x, x)', '$string_replace(x, "ab", "abab")', "$twice_the_text(x)"],
 )
-def test_limits_hold_before_texts_are_made(function, calls_of):
+@pytest.mark.usefixtures("memory_to_spare")
+def test_limits_hold_before_texts_are_made(function, calls_of, costs):
     """A text doubles each round; the one that would pass the limit is not made, unless a user makes it."""
+    costs(look_seconds=0.0)
     made = calls_of(SymbolTable, "intern_all", lambda own, texts: max(map(len, texts), default=0))
     program = dv.Program(f'rel s("ab")\nrel s({function}) = s(x)\nquery s')
     with pytest.raises(OutOfMemory, match="memory_limit = 60 MB") as caught:
         program.run(memory_limit="60 MB")
     assert "the rule of `s`" in caught.value.message
-    # A process that has memory to spare from before takes none for the first text of a user's function above the limit.
-    assert max(made) < (120e6 if "twice" in function else 60e6)
+    assert max(made) < 60e6
 
 
 def test_memory_that_the_system_does_not_give_is_laid_to_the_rule(monkeypatch):

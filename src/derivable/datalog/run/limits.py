@@ -21,7 +21,7 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.device.cpu import compile_time
 from derivable.device.cpu.available import shown_bytes
-from derivable.device.cpu.memory import empty_cache, kept_bytes
+from derivable.device.cpu.memory import empty_cache, kept_bytes, trim
 
 if TYPE_CHECKING:
     from derivable.algebra.semiring import Semiring
@@ -139,7 +139,12 @@ class Watch(Deadline):
         self.before = 0
         self.most: float = math.inf
         self.next_check = self.began + policy().look_seconds
-        self.base = None if limits.memory_limit is None else policy().memory.resident_bytes() - kept_bytes()
+        self.base: int | None = None
+        if limits.memory_limit is not None:
+            # What was freed before and still lies in the process would serve the run first, and be counted only when
+            # the run has outgrown it: by then all at once.
+            trim()
+            self.base = policy().memory.resident_bytes() - kept_bytes()
         self.asks_at = 0.0
         self.is_loading = False
         self.display = ExitStack()
@@ -276,15 +281,16 @@ class Watch(Deadline):
             self.base = resident
         used = resident - self.base
         limit = self.limits.memory_limit
-        if limit is not None and used > limit:
-            raise self.failure(
-                OutOfMemory,
-                f"the run passed memory_limit = {shown_bytes(limit)}: it took {shown_bytes(used)}",
-                "raise memory_limit",
-            )
         if limit is not None and used + reusable > limit:
             # What freed arrays have left behind is memory of the process too.
-            reusable -= empty_cache()
+            empty_cache()
+            reusable, used = kept_bytes(), self.bytes_used
+            if used > limit:
+                raise self.failure(
+                    OutOfMemory,
+                    f"the run passed memory_limit = {shown_bytes(limit)}: it took {shown_bytes(used)}",
+                    "raise memory_limit",
+                )
         if used >= self.asks_at:
             self.ask(used, reusable)
         if now - self.began >= policy().quiet_seconds and now - self.shown[0] >= policy().quiet_seconds / 10:

@@ -224,13 +224,26 @@ def contiguous(array: Any, dtype: Any = None) -> np.ndarray:
 def empty_cache() -> int:
     """Give the memory back to the system that freed arrays left behind; returns how many bytes that were.
 
-    Arrays that are in use are not touched.
+    Arrays that are in use are not touched. What the C library holds of other freed memory goes back too, uncounted.
     """
     with _lock:
         _sort_in()
         before = _kept
         _evict(0)
-        return before - _kept
+        given = before - _kept
+    # Blocks of less than some megabytes are the C library's.
+    trim()
+    return given
+
+
+def trim() -> None:
+    """Give the memory back to the system that the C library holds for allocations to come, where it can (glibc)."""
+    # Late, as few processes need it.
+    import ctypes
+
+    release = getattr(ctypes.pythonapi, "malloc_trim", None)
+    if release is not None:
+        release(ctypes.c_size_t(0))
 
 
 def kept_bytes() -> int:
