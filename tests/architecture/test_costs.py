@@ -89,7 +89,7 @@ LAYOUT = {
     "api/relation_view.py": {"_COMPLETED_KEYS", "_SHOWN_COLUMNS", "_SHOWN_ROWS"},
     "reasons/absence.py": {"MOST_COUNTED", "MOST_RESULTS"},
     "reasons/derivations.py": {"LOOKS", "SPARE"},
-    "reasons/search.py": {"LOOKED_AT", "_FIRST_ROOM", "_LOOKS"},
+    "reasons/search.py": {"DERIVED_AT", "LOOKED_AT", "_FIRST_ROOM", "_LOOKS"},
     "reasons/unfold.py": {"MOST_FORMS"},
     "reasons/show.py": {"MOST_DRAWN", "MOST_SHOWN", "OPEN_LEVELS", "_CHARACTER", "_GAP", "_ROW"},
     "run/limits.py": {"LONG_PART", "MANY_ROUNDS"},

@@ -7,6 +7,7 @@ import pickle
 from xml.etree import ElementTree
 
 import networkx
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
@@ -30,9 +31,11 @@ from drawn import examples
 
 # As where relations are large: some words are looked for by passes, then there are indexes of all rows.
 LARGE = {"few": 0, "layer_times": 1, "far_off": 3}
+# As where searches are long: the heights of all rows are computed.
+LONG = {"few": 0, "many": 0, "layer_times": 1 << 40}
 
 
-@pytest.mark.parametrize("costs", [{}, LARGE], ids=["small", "as if large"])
+@pytest.mark.parametrize("costs", [{}, LARGE, LONG], ids=["small", "as if large", "as if long"])
 @examples(25, 2000, st.data(), programs.sources(rule=programs.RichRule), programs.inputs())
 def test_proofs_of_drawn_programs_are_proofs_of_least_height(costs, data, source, facts):
     program = dv.Program(source.text(source.derived))
@@ -351,9 +354,12 @@ def test_facts_of_a_wide_relation_that_has_rules():
     assert database.why("wide", (2, *range(1, 70))).height == 2
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("text", ["left", "right", "split", "texts", "wide values"])
-def test_heights_are_lengths_of_shortest_paths(text):
-    """In a graph whose searches need more room than they begin with."""
+def test_heights_are_lengths_of_shortest_paths(text, long, costs):
+    """In a graph whose searches need more room than they begin with, and by the heights of all rows."""
+    if long:
+        costs(**LONG)
     program = {"right": RIGHT, "split": SPLIT}.get(text, PATHS)
     name, spread = int, 1
     if text == "texts":
@@ -370,6 +376,72 @@ def test_heights_are_lengths_of_shortest_paths(text):
             proof = database.why("path", (name(start * spread), name(goal * spread)))
             length = lengths[goal] if text != "split" else 1 + math.ceil(math.log2(lengths[goal]))
             assert (proof.height, proof.is_least) == (length, True)
+    if long:
+        assert len(search_of(database).heights) == search_of(database).total
+
+
+def search_of(database):
+    (explainer,) = database._explained().explainers.values()
+    return explainer.derivations.search
+
+
+POINTS_TO = """
+    type alloc(u32, u32), copy(u32, u32), load(u32, u32, u32), store(u32, u32, u32)
+    rel points_to(x, o) = alloc(x, o)
+    rel points_to(x, o) = copy(x, y), points_to(y, o)
+    rel held(o, f, p) = store(x, f, y), points_to(x, o), points_to(y, p)
+    rel points_to(x, p) = load(x, y, f), points_to(y, o), held(o, f, p)
+    query points_to
+"""
+
+
+def test_after_a_long_search_heights_are_known(costs):
+    """Most of a points-to analysis lies behind each of its tuples; a question looks at little of it."""
+    costs(**LONG)
+    rng = np.random.default_rng(1)
+    shapes = {"alloc": (150, 600, 150), "copy": (600, 600, 600)}
+    shapes |= {"load": (75, 600, 600, 8), "store": (75, 600, 8, 600)}
+    facts = {name: np.stack([rng.integers(0, n, rows) for n in to], 1) for name, (rows, *to) in shapes.items()}
+    database = dv.Program(POINTS_TO).run({name: rows.astype(np.uint32) for name, rows in facts.items()})
+    rows = sorted(database["points_to"])
+    database.why("points_to", rows[0])
+    search = search_of(database)
+    assert search.looked < 1000
+    assert len(search.heights) == search.total
+    given = {name: set(map(tuple, part.tolist())) for name, part in facts.items()}
+    least = points_to_heights(given, rows)
+    some = rows[:: len(rows) // 20]
+    for row in some:
+        proof = database.why("points_to", row)
+        check(proof, given, {})
+        assert (proof.height, proof.is_least) == (least[row], True)
+    assert search.looked < 1000 * len(some)
+
+
+def points_to_heights(given, rows):
+    """The least heights by instances of all rules, over and over."""
+    objects = {}
+    for x, o in rows:
+        objects.setdefault(x, []).append(o)
+    held = {(o, f, p) for x, f, y in given["store"] for o in objects.get(x, ()) for p in objects.get(y, ())}
+    fields = {}
+    for o, f, p in held:
+        fields.setdefault((o, f), []).append(p)
+    instances = [((x, o), ((y, o),)) for x, y in given["copy"] for o in objects.get(y, ())]
+    for x, f, y in given["store"]:
+        pairs = itertools.product(objects.get(x, ()), objects.get(y, ()))
+        instances += [((o, f, p), ((x, o), (y, p))) for o, p in pairs]
+    for x, y, f in given["load"]:
+        instances += [((x, p), ((y, o), (o, f, p))) for o in objects.get(y, ()) for p in fields.get((o, f), ())]
+    least = dict.fromkeys(given["alloc"], 1)
+    is_new = True
+    while is_new:
+        is_new = False
+        for head, needs in instances:
+            height = 1 + max(least.get(need, math.inf) for need in needs)
+            if height < least.get(head, math.inf):
+                least[head], is_new = height, True
+    return least
 
 
 def test_columns_that_nobody_reads_and_variables_that_stand_twice():

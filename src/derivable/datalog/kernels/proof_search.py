@@ -263,10 +263,16 @@ def _fill(relations, columns, relation, row, values):
 @kernel
 def _instances(
     state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, numbers, visited, ids, ways, needs,
-    frames, rows, words, values, head, target, clause,
+    frames, rows, words, values, head, heights, target, clause,
 ):  # fmt: skip
-    """Add the ways in which one clause derives a tuple, whose words are in `head`; 0, or why it cannot."""
+    """Add the ways in which one clause derives a tuple, whose words are in `head`; 0, or why it cannot.
+
+    Where heights are known, it is one way at most, of the tuple's height.
+    """
     relation, first_atom = visited[target, OF_RELATION], clauses[clause, ATOMS]
+    most = np.int64(UNKNOWN)
+    if len(heights):
+        most = heights[ids[target]] - relations[relation, STEP]
     bound = tested = np.int64(0)
     for column in range(relations[relation, WIDTH]):
         term = clauses[clause, HEAD] + column
@@ -318,6 +324,8 @@ def _instances(
                         for atom in range(num_atoms):
                             of = atoms[first_atom + atom, RELATION]
                             _need(state, ways, needs, _visit(state, relations, numbers, visited, ids, of, rows[atom]))
+                        if most < UNKNOWN:
+                            return 0
                 else:
                     best, best_start, best_stop, best_index = -1, np.int64(0), np.int64(0), np.int64(-1)
                     missing, missing_mask, is_empty = -1, np.int64(0), False
@@ -380,6 +388,8 @@ def _instances(
                 row = load(pointer_at(frames[frame, IN_ORDER], np.int64), row)
             rows[atom] = row
             of, at = atoms[first_atom + atom, RELATION], atoms[first_atom + atom, TERMS]
+            if most < UNKNOWN and heights[relations[of, BASE] + row] > most:
+                continue
             goes_on = True
             for column in range(relations[of, WIDTH]):
                 variable = terms[at + column, VARIABLE]
@@ -466,13 +476,26 @@ def _accept(
             at = needs[at, BEFORE]
 
 
+@kernel
+def _is_skipped(relations, visited, ids, heights, target, begins):
+    """Whether the ways of a tuple from facts in one step, or the others, are not needed."""
+    if begins and visited[target, HEIGHT] == 0:
+        return True
+    if len(heights) == 0:
+        return False
+    least = heights[ids[target]]
+    if begins:
+        return least > relations[visited[target, OF_RELATION], STEP]
+    return visited[target, HEIGHT] <= least
+
+
 @kernel(
     "int64[] int64[,] int64[] int64[,] int64[,] int64[,] int64[,] int64[] int64[,] int32[] int32[,] int64[] int32[,]"
-    " int32[,] int32[,] int32[] int64[,]"
+    " int32[,] int32[,] int32[] int64[,] int32[]"
 )
 def search(
     state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, numbers, visited, ids, ways, needs,
-    fronts, queue, scratch,
+    fronts, queue, scratch, heights,
 ):  # fmt: skip
     """Go on with a search until the goal has a proof of least height or nothing is left, or the caller is needed.
 
@@ -480,6 +503,7 @@ def search(
     ids     [visited] the row of each
     fronts  [2, visited] the tuples of this level, which are expanded from `state[FRONT]` on, and of the next one
     queue   [visited + 1] and scratch [3 + MOST_ATOMS, 64]: for use here
+    heights [row of all relations] the least height of each, or none if they are not known
     """
     rows, words, values, frames = scratch[0], scratch[1], scratch[KEY], scratch[3:]
     stop = state[LOOKED] + state[MOST]
@@ -492,11 +516,14 @@ def search(
         begins = state[BEGUN] < state[VISITED]
         if begins:
             target = state[BEGUN]
-            if visited[target, HEIGHT] == 0:
+            if _is_skipped(relations, visited, ids, heights, target, True):
                 state[BEGUN] += 1
                 continue
         elif state[FRONT] < state[FRONT_END]:
             target = np.int64(fronts[0, state[FRONT]])
+            if _is_skipped(relations, visited, ids, heights, target, False):
+                state[FRONT] += 1
+                continue
         elif state[NEXT_END] == 0:
             return DONE
         else:
@@ -517,7 +544,7 @@ def search(
         for clause in range(first, last):
             reason = _instances(
                 state, relations, columns, clauses, atoms, terms, tests, index_of, indexes, numbers, visited, ids, ways,
-                needs, frames, rows, words, values, head, target, clause,
+                needs, frames, rows, words, values, head, heights, target, clause,
             )  # fmt: skip
             if reason != 0:
                 _undo(state, numbers, ways, ids, first_visited, first_way)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from derivable.core.progress import Deadline
 from derivable.datalog.reasons.bodies import Body, Instance
 from derivable.datalog.reasons.explain import Explainer
 from derivable.datalog.reasons.proof import Absence, Attempt, Proof
@@ -14,6 +13,7 @@ from derivable.datalog.reasons.scalar import value_of
 from derivable.datalog.reasons.wording import is_hidden, is_shown_name
 from derivable.datalog.rules import literal_order
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.run.limits import Watch
 
 # A row of which some values are not known.
 Pattern = tuple[int | None, ...]
@@ -23,7 +23,7 @@ MOST_COUNTED = 1000
 MOST_RESULTS = 3
 
 
-def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, deadline: Deadline) -> Absence:
+def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, deadline: Watch) -> Absence:
     """For each rule of a relation how far it comes with the known values of a row.
 
     depth  how many rules deep the atoms that fail are explained
@@ -39,7 +39,7 @@ def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, d
     return Absence(f"{relation}({', '.join(shown)})", relation, row, tuple(attempts))
 
 
-def _attempt(explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: int, deadline: Deadline) -> Attempt:
+def _attempt(explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: int, deadline: Watch) -> Attempt:
     wording, model = explainer.wording, explainer.model
     columns = tuple(column for column, word in enumerate(pattern) if word is not None)
     known = tuple(word for word in pattern if word is not None)
@@ -109,7 +109,7 @@ def _failed(
     literal: r.Literal,
     bound: set[str],
     depth: int,
-    deadline: Deadline,
+    deadline: Watch,
 ) -> Attempt:
     """The attempt of a rule whose literals hold up to one that fails."""
     wording, model, words = explainer.wording, explainer.model, witnesses[0].words
@@ -167,7 +167,7 @@ def _other_result(explainer: Explainer, literal: r.Atom, body: Body, words: tupl
 
 
 def _because(
-    explainer: Explainer, literal: r.Atom | r.Negated, pattern: Pattern, depth: int, deadline: Deadline
+    explainer: Explainer, literal: r.Atom | r.Negated, pattern: Pattern, depth: int, deadline: Watch
 ) -> Absence | Proof | None:
     if isinstance(literal, r.Negated):
         return explainer.least(literal.relation, tuple(word or 0 for word in pattern), deadline)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Hashable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 
-from derivable.core.progress import Deadline
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body, Instance
 from derivable.datalog.reasons.model import FACTS, Model
@@ -27,6 +26,7 @@ from derivable.datalog.reasons.rows import Row
 from derivable.datalog.reasons.search import Needs, Search, Step
 from derivable.datalog.reasons.unfold import Unfolded, unfolded
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.run.limits import Watch
 
 # Instances between two looks at the limits of time.
 LOOKS = 1 << 10
@@ -89,7 +89,7 @@ class Derivations:
         self.bodies: dict[str, tuple[list[Body], list[Body]]] = {}
         self.looked = 0
         self.search = Search(model, self.bodies_of, self._ways_of)
-        self.linear = Search(model, self._linear_bodies, self._ways_of)
+        self.linear = Search(model, self._linear_bodies, self._ways_of, may_have_heights=False)
         # The bodies of unfolded clauses: what was unfolded, and the body of that.
         self.forms: dict[Body, tuple[Unfolded, Body]] = {}
         self.proofs: dict[Tuple, tuple[Choice, bool]] = {}
@@ -134,20 +134,20 @@ class Derivations:
             for name in names
         )
 
-    def expand(self, target: Tuple, deadline: Deadline) -> None:
+    def expand(self, target: Tuple, deadline: Watch) -> None:
         """Have all ways in which a tuple follows."""
         if not target.is_expanded:
             self.begin(target, deadline)
             target.is_expanded = True
             self._add(target, self.bodies_of(target.relation)[1], deadline)
 
-    def begin(self, target: Tuple, deadline: Deadline) -> None:
+    def begin(self, target: Tuple, deadline: Watch) -> None:
         """Have the ways in which a tuple follows from facts in one step."""
         if target.begun is None:
             self._add(target, self.bodies_of(target.relation)[0], deadline)
             target.begun = len(target.ways)
 
-    def _add(self, target: Tuple, bodies: list[Body], deadline: Deadline) -> None:
+    def _add(self, target: Tuple, bodies: list[Body], deadline: Watch) -> None:
         constructors = self.model.constructors
         for body in bodies:
             for instance in body.instances(target.row):
@@ -159,7 +159,7 @@ class Derivations:
                 if target not in needs:
                     target.ways.append(Way(target, None, instance, needs))
 
-    def least(self, goal: Tuple, deadline: Deadline) -> tuple[Choice, bool]:
+    def least(self, goal: Tuple, deadline: Watch) -> tuple[Choice, bool]:
         """A proof of least height of a tuple, or some proof where its instances are too many, nothing if none is known;
         and whether none is lower."""
         proof = self.proofs.get(goal)
@@ -171,7 +171,7 @@ class Derivations:
             proof = self.proofs[goal] = choice, is_least
         return proof
 
-    def _least(self, goal: Tuple, deadline: Deadline) -> tuple[Choice, bool]:
+    def _least(self, goal: Tuple, deadline: Watch) -> tuple[Choice, bool]:
         steps, is_least = self.search.least(goal.relation, goal.row, deadline)
         return {self.tuple(*one): self._way(one, step) for one, step in steps.items()}, is_least
 
@@ -191,7 +191,7 @@ class Derivations:
             start, stop = target.begun or 0, None
         return start, [tuple((need.relation, need.row) for need in way.tuples) for way in target.ways[start:stop]]
 
-    def some(self, goal: Tuple, deadline: Deadline) -> Choice:
+    def some(self, goal: Tuple, deadline: Watch) -> Choice:
         """A proof, maybe not of least height, nothing if there is none: of rules all of whose tuples but the last one
         follow from facts in one step, as in proofs of linear rules, of which there are fewer."""
         self.deadline = deadline
@@ -237,7 +237,7 @@ class Derivations:
 
     # The most probable
 
-    def cone(self, goal: Tuple, deadline: Deadline) -> tuple[list[Tuple], bool]:
+    def cone(self, goal: Tuple, deadline: Watch) -> tuple[list[Tuple], bool]:
         """All tuples behind a goal, and whether these are all."""
         tuples, start = [goal], self.looked
         seen = {goal}
@@ -253,7 +253,7 @@ class Derivations:
         return tuples, True
 
     def by_cost(
-        self, goal: Tuple, tuples: list[Tuple], cost: Callable[[Way], float], is_sum: bool, deadline: Deadline
+        self, goal: Tuple, tuples: list[Tuple], cost: Callable[[Way], float], is_sum: bool, deadline: Watch
     ) -> Iterator[Choice]:
         """The proofs of a goal, in the order of their costs: of each way its cost and those of what it needs added up,
         or the largest of these.

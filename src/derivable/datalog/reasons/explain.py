@@ -10,7 +10,6 @@ from typing import Any
 
 from derivable.algebra.semirings import boolean
 from derivable.core.diagnostics import LimitError
-from derivable.core.progress import Deadline
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body, Instance
@@ -22,6 +21,7 @@ from derivable.datalog.reasons.rows import Row
 from derivable.datalog.reasons.search import LOOKED_AT
 from derivable.datalog.reasons.wording import Wording, is_hidden, is_shown_name
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.run.limits import Watch
 from derivable.datalog.tags.random_facts import RandomFacts
 
 # What is random in a proof: facts, coins, rows of predicates; None where something is random that is none of these.
@@ -46,7 +46,7 @@ class Explainer:
 
     # Questions
 
-    def least(self, relation: str, row: Row, deadline: Deadline) -> Proof | None:
+    def least(self, relation: str, row: Row, deadline: Watch) -> Proof | None:
         """A proof of least height; None if there is none."""
         goal = self.derivations.tuple(relation, row)
         choice, is_least = self.derivations.least(goal, deadline)
@@ -69,7 +69,7 @@ class Explainer:
                     return other
         return proof
 
-    def most_probable(self, relation: str, row: Row, k: int, deadline: Deadline) -> Proofs:
+    def most_probable(self, relation: str, row: Row, k: int, deadline: Watch) -> Proofs:
         """The k most probable proofs, as `Database.why` says."""
         goal = self.derivations.tuple(relation, row)
         tuples, is_complete = self.derivations.cone(goal, deadline)
@@ -191,7 +191,7 @@ def _is_absent(body: Body, literal: r.Negated, words: tuple[int, ...]) -> bool:
 class _Building:
     """One answer under construction."""
 
-    def __init__(self, explainer: Explainer, deadline: Deadline, choice: Choice, is_least: bool = True):
+    def __init__(self, explainer: Explainer, deadline: Watch, choice: Choice, is_least: bool = True):
         self.explainer, self.deadline, self.choice, self.is_least = explainer, deadline, dict(choice), is_least
         self.model, self.wording = explainer.model, explainer.wording
         # Tuple -> its node, or of a part of a rule those that stand in its place; and what is random in it.

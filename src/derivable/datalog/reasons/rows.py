@@ -194,5 +194,28 @@ class Rows:
         """The numbers of a row, none if it is not there."""
         return self.numbers(self.all_columns, row)
 
+    def numbers_of(self, columns: Sequence[np.ndarray], count: int) -> np.ndarray | None:
+        """The numbers of the same distinct rows in another order; None if they are not the same."""
+        if count != self.size:
+            return None
+        if not columns or not count:
+            return np.arange(count)
+        index = self.indexes.get(self.all_columns)
+        if index is None:
+            index = Index([column.astype(np.int64, copy=False) for column in self.columns])
+            self.indexes[self.all_columns] = index
+        other, numbers = Index(columns), np.empty(count, np.int64)
+        words = zip(index.words, other.words)
+        if (
+            index.scales != other.scales
+            or not np.array_equal(index.sorted, other.sorted)
+            or not all(a is b or np.array_equal(np.asarray(a), np.asarray(b)) for a, b in words)
+        ):
+            return None
+        numbers[slice(None) if other.order is None else other.order] = (
+            np.arange(count) if index.order is None else index.order
+        )
+        return numbers
+
     def __contains__(self, row: Row) -> bool:
         return len(self.find(row)) > 0

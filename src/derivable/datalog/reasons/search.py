@@ -12,14 +12,15 @@ from itertools import chain, count
 
 import numpy as np
 
-from derivable.core.progress import Deadline
 from derivable.datalog.kernels import proof_search as k
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.reasons.bodies import Body
+from derivable.datalog.reasons.heights import heights
 from derivable.datalog.reasons.model import Model
 from derivable.datalog.reasons.rows import Index, Row, Rows
 from derivable.datalog.reasons.scalar import are_words_compared
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.run.limits import Watch
 from derivable.datalog.values.values import word_of
 from derivable.device.cpu.memory import longer, next_length
 
@@ -31,8 +32,11 @@ _OPERATORS = {"==": k.EQUAL, "!=": k.UNEQUAL, "<": k.LESS, "<=": k.AT_MOST, ">":
 _FIRST_ROOM = 1 << 10
 # How many instances a kernel looks at where Python looks at one.
 LOOKED_AT = 10
+# How many rows a run derives in the time in which a search looks at an instance.
+DERIVED_AT = 64
 # Instances between two looks at the limits of time.
 _LOOKS = 1 << 16
+_NO_HEIGHTS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Search:
     bodies_of  the clauses of a relation that read facts alone, and the others
     ways_of    the ways in which a tuple of a relation follows whose clauses no kernel reads, of the one or the others:
                the number of the first of them, and what they need
-    looked     instances of clauses so far
+    looked     instances of clauses so far, and `looked_long` those of long searches beyond their first ones
+    heights    the least height [row of all relations] of each, once they are known
     """
 
     def __init__(
@@ -62,9 +67,12 @@ class Search:
         model: Model,
         bodies_of: Callable[[str], tuple[list[Body], list[Body]]],
         ways_of: Callable[[str, Row, bool], tuple[int, list[Needs]]],
+        may_have_heights: bool = True,
     ):
         self.model, self.bodies_of, self.ways_of = model, bodies_of, ways_of
-        self.looked = 0
+        self.looked = self.looked_long = 0
+        self.heights = _NO_HEIGHTS
+        self.may_have_heights = may_have_heights
         self.numbers: dict[str, int] = {}
         self.names: list[str] = []
         self.all_rows: list[Rows] = []
@@ -96,6 +104,7 @@ class Search:
                         added.append(other)
             for name in added:
                 self._add_clauses(name)
+            self.heights = _NO_HEIGHTS
             self._pack()
         return self.numbers[relation]
 
@@ -267,13 +276,39 @@ class Search:
 
     # Searches
 
-    def least(self, relation: str, row: Row, deadline: Deadline) -> tuple[dict[tuple[str, Row], Step], bool]:
+    def least(self, relation: str, row: Row, watch: Watch) -> tuple[dict[tuple[str, Row], Step], bool]:
         """The tuples of a proof of least height, none if there is no proof, and whether it is known to be the least."""
         number = self.number(relation)
         numbers = self.all_rows[number].find(row)
         if not numbers:
             return {}, True
-        return _Run(self, number, numbers[0]).least(deadline)
+        # Once more when heights have become known, and once more if these do not lead to a proof.
+        while (answer := _Run(self, number, numbers[0]).least(watch)) is None:
+            pass
+        return answer
+
+    @property
+    def looked_before_heights(self) -> int:
+        """Instances that long searches look at before heights of all rows are worth a run."""
+        return max(policy().many, self.total // policy().layer_times)
+
+    def height_of(self, name: str, row: Row) -> int:
+        """The least height of a tuple, once that of all is known."""
+        number = self.numbers[name]
+        return int(self.heights[self.relations[number][k.BASE] + self.all_rows[number].find(row)[0]])
+
+    def add_heights(self, watch: Watch) -> bool:
+        """Have the heights of all rows, if rules can be run for them."""
+        self.may_have_heights = False
+        names = [name for name, number in self.numbers.items() if self.relations[number][k.KIND] != k.LEAF]
+        known = heights(self.model, names, DERIVED_AT * LOOKED_AT * policy().most_instances, watch)
+        if known is None:
+            return False
+        self.heights = np.zeros(self.total, np.int32)
+        for name, of in known.items():
+            base = self.relations[self.numbers[name]][k.BASE]
+            self.heights[base : base + len(of)] = of
+        return True
 
 
 class _Run:
@@ -294,7 +329,8 @@ class _Run:
         self.queue = np.empty(_FIRST_ROOM + 1, np.int32)
         self.elsewhere: list[Needs] = []
         self.limit = LOOKED_AT * policy().most_instances
-        self.state[k.WANTED], self.state[k.MOST] = relation, min(_LOOKS, self.limit)
+        self.state[k.WANTED] = relation
+        self.state[k.MOST] = min(_LOOKS, self.limit, policy().few + 1 + search.looked_before_heights)
         search.add_facts_index(relation, search.all_rows[relation].row(row))
         k.begin(self.state, *self._few_arrays(), *self._room(), row)
 
@@ -328,10 +364,11 @@ class _Run:
         else:
             self.needs = longer(self.needs, next_length(len(self.needs), len(self.needs) + more), len(self.needs))
 
-    def least(self, deadline: Deadline) -> tuple[dict[tuple[str, Row], Step], bool]:
+    def least(self, watch: Watch) -> tuple[dict[tuple[str, Row], Step], bool] | None:
+        """As `Search.least`; None where heights have become known meanwhile."""
         search, state = self.search, self.state
         is_least = True
-        while (reason := k.search(state, *search.arrays, *self._room())) != k.DONE:
+        while (reason := k.search(state, *search.arrays, *self._room(), search.heights)) != k.DONE:
             if reason == k.NO_INDEX:
                 relation, mask = int(state[k.WANTED]), int(state[k.WANTED_MASK])
                 columns = k.columns_of(mask, len(search.all_rows[relation].columns))
@@ -340,12 +377,20 @@ class _Run:
                 self._make_room(int(state[k.WANTED]))
             elif reason == k.NO_WAYS:
                 self._ways_elsewhere(int(state[k.WANTED]))
-            deadline.remaining()
+            watch.remaining()
+            looked = search.looked_long + int(state[k.LOOKED]) - policy().few
+            if search.may_have_heights and looked > search.looked_before_heights and search.add_heights(watch):
+                return None
             if state[k.LOOKED] >= self.limit:
                 is_least = False
                 break
         search.looked += int(state[k.LOOKED])
+        search.looked_long += max(0, int(state[k.LOOKED]) - policy().few)
         goal = int(state[k.GOAL])
+        if self.visited[goal, k.HEIGHT] == k.UNKNOWN and len(search.heights):
+            # The run for heights has instances of rules that a search does not have.
+            search.heights = _NO_HEIGHTS
+            return None
         return ({} if self.visited[goal, k.HEIGHT] == k.UNKNOWN else self._steps(goal)), is_least
 
     def _ways_elsewhere(self, target: int) -> None:
@@ -355,6 +400,13 @@ class _Run:
         relation, row = self._tuple(target)
         needed, ends = [], []
         number, ways = search.ways_of(relation, row, bool(state[k.BEGUN] < state[k.VISITED]))
+        looked = len(ways)
+        if len(search.heights):
+            of = search.relations[numbers[relation]]
+            most = search.heights[self.ids[target]] - of[k.STEP]
+            fits = (at for at, needs in enumerate(ways) if all(search.height_of(*need) <= most for need in needs))
+            first = next(fits, looked)
+            number, ways = number + first, ways[first : first + 1]
         for needs in ways:
             for name, need in needs:
                 needed.append((numbers[name], search.all_rows[numbers[name]].find(need)[0]))
@@ -367,7 +419,7 @@ class _Run:
         ):
             if state[of] + more > length:
                 self._make_room(of, more)
-        state[k.LOOKED] += LOOKED_AT * len(ends)
+        state[k.LOOKED] += LOOKED_AT * looked
         k.add_ways(
             state,
             *self._few_arrays(),

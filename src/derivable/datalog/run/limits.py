@@ -124,7 +124,7 @@ class Watch(Deadline):
     rows_read  of files, repeats included
     is_loading  whether facts are being loaded
     tuples    of all relations, but for what the instruction that runs now has added to `table`
-    most      of them before PastBound is raised, see `apart`
+    most      of them before PastBound is raised, and of rows that rules have derived, repeats included, see `apart`
     """
 
     def __init__(self, limits: Limits, shows: bool | None = None):
@@ -137,7 +137,7 @@ class Watch(Deadline):
         self.stratum = self.round = self.tuples = self.rows_read = 0
         self.table: Table | None = None
         self.before = 0
-        self.most: float = math.inf
+        self.most: tuple[float, float] | None = None
         self.next_check = self.began + policy().look_seconds
         self.base: int | None = None
         if limits.memory_limit is not None:
@@ -184,21 +184,26 @@ class Watch(Deadline):
         self.remaining()
 
     @contextmanager
-    def apart(self, most: float = math.inf) -> Iterator[None]:
+    def apart(self, most: float = math.inf, most_derived: float = math.inf) -> Iterator[None]:
         """Have `tuple_limit` not count what a run within this one makes, which raises PastBound for more rows than
-        `most`."""
+        `most`, or if its rules derive more than `most_derived`, repeats included."""
         limits, tuples = self.limits, self.tuples
-        self.limits, self.tuples, self.most = replace(limits, tuple_limit=None), 0, most
+        self.limits, self.tuples, self.most = replace(limits, tuple_limit=None), 0, (most, most_derived)
         try:
             yield
         finally:
-            self.limits, self.tuples, self.most = limits, tuples, math.inf
+            self.limits, self.tuples, self.most = limits, tuples, None
 
     # What it looks at
 
     @property
     def num_tuples(self) -> int:
         return self.tuples + (0 if self.table is None else self.table.num_known - self.before)
+
+    @property
+    def num_derived(self) -> int:
+        """Rows that the rules of the run have derived, repeats included."""
+        return 0 if self.executor is None else sum(effort.candidates for effort in self.executor.efforts.values())
 
     @property
     def room(self) -> int | None:
@@ -253,7 +258,7 @@ class Watch(Deadline):
         limit = self.limits.tuple_limit
         if limit is not None and self.num_tuples > limit:
             raise self.failure(LimitError, f"the run passed tuple_limit = {limit:,}", "raise tuple_limit")
-        if self.most < math.inf and self.num_tuples > self.most:
+        if self.most is not None and (self.num_tuples > self.most[0] or self.num_derived > self.most[1]):
             raise PastBound
         if self.round > MANY_ROUNDS:
             self.check_tags()
