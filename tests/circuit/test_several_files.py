@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -177,30 +178,38 @@ def test_vtrees_that_do_not_fit(vtree_path):
 
 # Tensors
 
+NAMES = ["evaluate", "value_and_gradient", "weighted_count", "probability", "marginals", "most_probable", "entropy"]
+# A query of a circuit, and weights.
+QUERIES = {name: lambda circuit, *w, name=name: getattr(circuit, name)(*w) for name in NAMES} | {
+    "k_most_probable": lambda circuit, *w: circuit.k_most_probable(2, *w),
+    "sample": lambda circuit, *w: circuit.sample(5, *w, seed=0),
+    "kl_divergence": lambda circuit, w, *negative: circuit.kl_divergence([0.5] * 3, w, None, *negative),
+}
 
-def test_evaluation_in_numpy_refuses_gradients():
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_in_numpy_refuse_gradients(name):
     import torch
 
     circuit = compile(FIRST)
-    leaf = torch.full((3,), 0.5, requires_grad=True)
-    for call in (circuit.evaluate, circuit.value_and_gradient):
-        for weights in (leaf, leaf * 2, {1: leaf[0], 2: leaf[1], 3: 0.5}):
-            with pytest.raises(UnsupportedError, match=r"requires a gradient(.|\n)*to_torch"):
-                call(weights)
+    query, leaf = QUERIES[name], torch.full((3,), 0.5, requires_grad=True)
+    for weights in (leaf, leaf * 2, {1: leaf[0], 2: leaf[1], 3: 0.5}):
+        with pytest.raises(UnsupportedError, match=r"requires a gradient(.|\n)*to_torch"):
+            query(circuit, weights)
+    if name != "probability":
         with pytest.raises(UnsupportedError, match=r"negative_weights requires a gradient"):
-            call(leaf.detach(), leaf)
-    assert circuit.evaluate(leaf.detach()) == circuit.evaluate([0.5] * 3)
+            query(circuit, leaf.detach(), leaf)
+    # A leaf is no other weight once it is detached.
+    assert str(query(circuit, leaf.detach())) == str(query(circuit, leaf.detach().numpy()))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize(
-    "name", ["evaluate", "value_and_gradient", "weighted_count", "probability", "marginals", "most_probable"]
-)
-def test_evaluation_in_numpy_refuses_traces(name):
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_in_numpy_refuse_traces(name):
     import jax
     import torch
 
-    query, plain = getattr(compile(FIRST), name), torch.full((2, 3), 0.5)
+    query, plain = partial(QUERIES[name], compile(FIRST)), torch.full((2, 3), 0.5)
     traces = [
         lambda: jax.jit(query)(jax.numpy.full(3, 0.5)),
         lambda: jax.grad(query)(jax.numpy.full(3, 0.5)),

@@ -11,7 +11,7 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.circuit.fold.block_fold import folds_tables, table_possible, table_values, table_vjp
 from derivable.circuit.fold.fold_rows import GRADIENT, VALUES, VALUES_AND_GRADIENT, fold_rows
-from derivable.circuit.fold.literal_weights import check_no_gradient, in_columns
+from derivable.circuit.fold.literal_weights import in_columns
 from derivable.circuit.fold.plan import plan_of
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.arguments import is_integer
@@ -40,8 +40,6 @@ def evaluate(circuit: Circuit, weights, negative_weights=None, semiring: str | S
     weights, naming row and variable, UnsupportedError for tensors that require a gradient or are traced.
     Source: Maene et al. 2025, Algorithm 1, on fused sums of products.
     """
-    check_no_gradient(weights, "weights")
-    check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
     if ring.name in _BEST and not _mentions_all(circuit):
         warn(
@@ -87,8 +85,6 @@ def value_and_gradient(
     child of the smallest index gets the adjoint. Raises as `evaluate` does, and UnsupportedError if the semiring is
     not differentiable.
     """
-    check_no_gradient(weights, "weights")
-    check_no_gradient(negative_weights, "negative_weights")
     ring = semirings.get(semiring)
     check_differentiable(ring)
     weights = in_columns(circuit, weights, "weights")

@@ -57,7 +57,8 @@ class LiteralWeights:
 
 
 def check_concrete(value: Any, name: str) -> None:
-    """Raise UnsupportedError for an array that torch or JAX traces: what is computed of it would be a constant."""
+    """Raise UnsupportedError for an array that torch or JAX traces, and for a tensor that requires a gradient: what is
+    computed of it would be a constant."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     traced = jax is not None and isinstance(value, jax.core.Tracer)
     if torch is not None and isinstance(value, torch.Tensor):
@@ -73,16 +74,11 @@ def check_concrete(value: Any, name: str) -> None:
             f"{name} is traced, and this computes on numbers",
             hint="circuit.to_torch(semiring) and circuit.to_jax(semiring) make functions that can be traced",
         )
-
-
-def check_no_gradient(value: Any, name: str) -> None:
-    """Raise UnsupportedError for a tensor, or one in a mapping, that requires a gradient, which would end here."""
-    for one in value.values() if isinstance(value, Mapping) else (value,):
-        if getattr(one, "requires_grad", False) is True:
-            raise UnsupportedError(
-                f"{name} requires a gradient, and the result is a NumPy array",
-                hint="circuit.to_torch(semiring) is a module with gradients; or give weights.detach()",
-            )
+    if getattr(value, "requires_grad", False) is True:
+        raise UnsupportedError(
+            f"{name} requires a gradient, and this computes on numbers",
+            hint="circuit.to_torch(semiring) is a module with gradients; or give weights.detach()",
+        )
 
 
 def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
@@ -101,7 +97,7 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
             raise DomainError(f"{name} has two values for variable {number}: {variable!r} is one of them")
         check_concrete(column, f"{name}[{variable!r}]")
         check_on_cpu(column, f"{name}[{variable!r}]")
-        columns[number] = column.detach() if hasattr(column, "detach") else column
+        columns[number] = column
     absent = [v for v in range(1, circuit.num_variables + 1) if v not in columns]
     if absent:
         shown = ", ".join(repr(circuit.names[v - 1] if circuit.names else v) for v in absent[:5])
@@ -123,7 +119,7 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
 def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
     weights = in_columns(circuit, weights, name)
     try:
-        array = as_array(getattr(weights, "detach", lambda: weights)(), name)
+        array = as_array(weights, name)
         if array.dtype.kind == "c":
             raise TypeError("complex")
         array = array.astype(np.float64, copy=False)
