@@ -232,7 +232,7 @@ def _is_probable(words: list[str], target: Target, file: FileText) -> bool:
     for row in rows:
         for value in {*row}:
             seen[value] = seen.get(value, 0) + 1
-    return len(rows) > _FEW_ROWS and all(any(seen[value] > 1 for value in row) for row in rows)
+    return all(any(seen[value] > 1 for value in row) for row in rows)
 
 
 def _are_numbered(fields: list[str], file: FileText) -> bool:
