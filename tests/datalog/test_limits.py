@@ -688,3 +688,13 @@ def test_many_rounds_of_tags_that_end_are_no_error(semiring, monkeypatch):
 def test_limits_hold_while_endless_iterables_are_gone_through(limit, error):
     with pytest.raises(LimitError, match=error):
         dv.Program("rel z(x) = r(x)\nquery z").run({"r": ((i,) for i in itertools.count())}, **limit)
+
+
+def test_limits_hold_before_a_hash_of_terms_is_made_larger(monkeypatch):
+    """A hash that doubles is most of what terms take, and is made between two looks at the memory."""
+    monkeypatch.setattr(limits.Watch, "bytes_used", 999_000_000)
+    text = "type T = N(i64) | L(T, i64)\ntype r(x: i64)\nrel t(new N(0))\nrel t(new L(y, x)) = t(y), r(x)\nquery t"
+    wanted = r"tables of [\d.]+ MB would pass memory_limit = 1 GB, of which 999 MB are taken"
+    with pytest.raises(OutOfMemory, match=wanted) as caught:
+        dv.Program(text).run({"r": range(50)}, memory_limit="1 GB")
+    assert "the rule of `t`" in caught.value.message

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ from derivable.datalog.tags.provenance import (
     tags_of,
 )
 from derivable.datalog.tags.tags import Algebra, GraphTags, Untagged
+from derivable.device.cpu.memory import expect_bytes
 
 if TYPE_CHECKING:
     from derivable.circuit.queries.bounds import Interval
@@ -240,13 +242,16 @@ class Evaluation:
 
     @contextmanager
     def watched_by(self, watch: Watch) -> Iterator[None]:
-        """In this block long operations on tags, and texts that are made, look at the limits of a run."""
+        """In this block long operations on tags, texts and large arrays of zeros look at the limits of a run."""
         if self.columns is not None:
             self.columns.watch(watch)
         self.facts.symbols.expect = watch.expect
+        looked = None if watch.limits.memory_limit is None else expect_bytes.set(partial(watch.expect, what="tables"))
         try:
             yield
         finally:
+            if looked is not None:
+                expect_bytes.reset(looked)
             self.facts.symbols.expect = None
             if self.columns is not None:
                 self.columns.watch(NEVER)

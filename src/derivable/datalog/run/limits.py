@@ -224,8 +224,8 @@ class Watch(Deadline):
         """Memory that the run has added to the process, but for what freed arrays have left behind."""
         return policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
 
-    def expect(self, size: int) -> None:
-        """Raise OutOfMemory for so many bytes of texts, before they are made, if there is no room for them."""
+    def expect(self, size: int, what: str = "texts") -> None:
+        """Raise OutOfMemory for so many bytes, before they are made, if there is no room for them."""
         if size < policy().look_rows:
             return
         self.check_budget(time.monotonic())
@@ -233,13 +233,13 @@ class Watch(Deadline):
         if limit is not None and used + size > limit:
             raise self.failure(
                 OutOfMemory,
-                f"texts of {shown_bytes(size)} would pass memory_limit = {shown_bytes(limit)}, of which "
+                f"{what} of {shown_bytes(size)} would pass memory_limit = {shown_bytes(limit)}, of which "
                 f"{shown_bytes(max(used, 0))} are taken",
                 "raise memory_limit",
             )
         if left is not None and size > (1 - policy().reserved_part) * left:
-            what = f"texts of {shown_bytes(size)} are to be made, and {shown_bytes(left)} of memory are left"
-            raise self.failure(OutOfMemory, what, "free memory")
+            why = f"{what} of {shown_bytes(size)} are to be made, and {shown_bytes(left)} of memory are left"
+            raise self.failure(OutOfMemory, why, "free memory")
 
     def read(self, rows: int = 0) -> None:
         """Look at the limits after `rows` more rows of files and iterables were read. Raises LimitError."""

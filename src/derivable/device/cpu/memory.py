@@ -23,6 +23,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,8 @@ _ASKING = 1 << 26
 # Memory that is always allowed to stay, whatever the use was.
 _FLOOR = 1 << 25
 _SECONDS = 10.0
+# What looks, before large zeros are made, whether there may be so many bytes more; it raises what ends the work.
+expect_bytes: ContextVar[Callable[[int], Any] | None] = ContextVar("expect_bytes", default=None)
 
 
 # Which arrays a block is for: its bytes, and if it has addresses to spare the type of a row, since arrays of different
@@ -201,6 +204,10 @@ def full(shape: int | Sequence[int], value: Any, dtype: Any) -> np.ndarray:
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """`np.zeros`. Clearing memory takes a tenth of the time of the page faults that `np.zeros` leaves to its users."""
+    size = (shape if isinstance(shape, int) else math.prod(shape)) * np.dtype(dtype).itemsize
+    if size >= _RESERVING and (look := expect_bytes.get()) is not None:
+        # All of it is touched, such as a hash that doubles, before the limits of memory are looked at again.
+        look(size)
     array = empty(shape, dtype)
     # NumPy fills bytes with the C library's memset, and other types with a slower loop.
     array.reshape(-1).view(np.uint8).fill(0)
