@@ -7,9 +7,10 @@ whole store runs over columns, and the plan says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from derivable.algebra.expr.functions import bitcast, cast, not_equal, where
@@ -58,15 +59,15 @@ class Read:
     is_set: bool = False
     is_trie: bool = False
 
-    def of(self, state: State) -> tuple[Table, Index | None]:
-        """The table and its index."""
-        table = state.tables[self.scan.relation]
+    def of(self, state: State, relation: str) -> tuple[Table, Index | None]:
+        """The table of a relation and its index."""
+        table = state.tables[relation]
         if self.is_set:
             table.row_set.update(table)
         if self.keys is None:
             return table, None
         if self.by is None:
-            return table, table.index(self.keys, self.scan.relation in state.complete)
+            return table, table.index(self.keys, relation in state.complete)
         if self.is_trie:
             return table, trie(table, self.keys, self.by)
         index = ordered_index(table, self.keys, self.by)
@@ -114,10 +115,15 @@ class StorePlan:
         layouts = tuple(read.layout(*made.reads[step]) for step, read in self.reads.items())
         return made if layouts == self.layouts else None
 
-    def bound(self, state: State) -> BoundPlan:
-        """The same for tables that have these layouts."""
-        reads, symbols = {step: read.of(state) for step, read in self.reads.items()}, state.symbols
-        words = [w if isinstance(w, int) else word_of(w.value, w.type, symbols) for w in self.words]
+    def bound(self, state: State, instead: Mapping[int, Any] = MappingProxyType({})) -> BoundPlan:
+        """The same for tables that have these layouts.
+
+        instead  the scans and constants of another store of the same form, by the ids of those of this one
+        """
+        relations = {step: instead.get(id(read.scan), read.scan).relation for step, read in self.reads.items()}
+        reads = {step: read.of(state, relations[step]) for step, read in self.reads.items()}
+        constants = (w if isinstance(w, int) else instead.get(id(w), w) for w in self.words)
+        words = [w if isinstance(w, int) else word_of(w.value, w.type, state.symbols) for w in constants]
         return BoundPlan(self, self.plan, words, reads)
 
 
@@ -328,7 +334,7 @@ class _Planner:
                 raise _Unsupported("an operator has no kernel")
 
     def read(self, read: Read) -> tuple[Table, Index | None]:
-        source = read.of(self.state)
+        source = read.of(self.state, read.scan.relation)
         self.recipes[len(self.steps)], self.reads[len(self.steps)] = read, source
         self.layouts.append(read.layout(*source))
         return source

@@ -7,10 +7,10 @@ same, its tables are the others, and so are the words that it compares with.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from derivable.datalog.fused.kernel_plan import StorePlan, compared_word, is_connective
+from derivable.datalog.fused.kernel_plan import compared_word, is_connective
 from derivable.datalog.ram import nodes as m
 from derivable.datalog.scalars.nodes import Apply, Const, Var
 
@@ -35,11 +35,9 @@ class Form:
         """
         return _Reader(kind_of).form(store)
 
-    def planned(self, first: Form, plan: StorePlan) -> StorePlan:
-        """The plan of a store of this form, by that of the first one."""
-        scans, words = dict(zip(map(id, first.scans), self.scans)), dict(zip(map(id, first.words), self.words))
-        reads = {step: replace(read, scan=scans[id(read.scan)]) for step, read in plan.reads.items()}
-        return replace(plan, words=tuple(words.get(id(word), word) for word in plan.words), reads=reads)
+    def instead_of(self, first: Form) -> dict[int, Any]:
+        """id of each scan and word of the first store of this form -> that of this store."""
+        return dict(zip(map(id, (*first.scans, *first.words)), (*self.scans, *self.words)))
 
 
 class _Reader:

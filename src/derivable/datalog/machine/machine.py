@@ -47,6 +47,12 @@ def are_compiled(kernels: Iterable[Packed]) -> bool:
     return len(missing) <= policy().few_kernels
 
 
+# Where the memory has an argument of a kernel: behind what, whose step, and how far. Others than words of the store, of
+# the memory, of a table and of an index are values that the store has alone, as `argument_of` names them.
+Part = tuple[str, int, int]
+# The step of the table that a store writes to.
+TARGET = -1
+
 # What is done about a reason: whether the machine goes on.
 Handlers = Mapping[int, Callable[[int], bool]]
 
@@ -228,7 +234,7 @@ class Machine:
         for _, index in plan.reads.values():
             if index is not None:
                 self.update_index(index)
-        self.bind_to(number, plan, kernel)
+        self.bind_to(number, plan, kernel, self.parts(number, plan, kernel))
         self.bound.add(number)
         inserted = [table for table in stale if not table.row_set.is_stale]
         for other in sorted(self.bound - {number}) if inserted else ():
@@ -237,17 +243,17 @@ class Machine:
                 self.bind(other, must=True)
         return True
 
-    def bind_to(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel) -> Sequence[int]:
-        """Bind a store to its kernel; returns where the memory has the arguments of that."""
+    def bind_to(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel, parts: Sequence[Part]) -> Sequence[int]:
+        """Bind a store to its kernel; returns where the memory has the arguments of that, which are these parts."""
         words = self.words[number]
         if not words[w.OWN]:
             width = self.tables[words[w.TARGET]].width
             words[w.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + width)
-        places = self.places(number, plan, kernel)
-        block = self.blocks[number] = np.array(places, np.int64)
+        addresses = self.addresses_of(number, plan, parts)
+        block = self.blocks[number] = np.array(addresses, np.int64)
         words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
         words[w.ENTRY] = kernel.function.address
-        return places
+        return addresses
 
     def may_plan(self, number: int) -> bool:
         """Whether a store goes through so many rows that all tables may have one log, which a kernel reads."""
@@ -280,46 +286,88 @@ class Machine:
         wanted = function.wanted + stop - start
         return wanted >= policy().many_rows or (wanted >= policy().few_rows and function.is_there)
 
-    def places(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel) -> list[int]:
-        """Where the memory has the arguments of a kernel."""
-        words = self.words[number]
-        block, target = int(words[w.OWN]), int(words[w.TARGET])
-        bounds = {step: self.executor.bounds_of(scan) for step, scan in plan.store_plan.scans.items()}
-        places: list[int] = []
-        values: list[int] = []
-        arrays = self.arrays[number] = []
+    def parts(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel) -> list[Part]:
+        """What the arguments of a store's kernel are parts of: the same for all stores of its form, if the machine has
+        all their tables."""
+        parts: list[Part] = []
         for what, step, part in kernel.parameters:
             scan = plan.store_plan.scans.get(step)
             if what == "own":
-                places.append(block + part)
+                parts.append((what, 0, part))
             elif what in ("left", "next_round"):
-                places.append(getattr(w, what.upper()))
+                parts.append(("of memory", 0, getattr(w, what.upper())))
             elif what.startswith("target "):
-                places += self.part_of(target, what.removeprefix("target "), part)
-            elif what != "word" and scan is not None and scan.relation in self.number:
-                if what == "sets":
-                    places += self.part_of(self.number[scan.relation], what)
-                else:
-                    places.append(self.growing(plan.reads[step], scan, what, part))
+                table = self.tables[self.words[number, w.TARGET]]
+                parts += [(whose, TARGET, at) for whose, at in _parts(table, what.removeprefix("target "), part)]
+            elif what == "word" or scan is None or scan.relation not in self.number:
+                parts.append((what, step, part))
             else:
-                for value in argument_of(plan, bounds, None, what, step, part):
-                    if isinstance(value, np.ndarray):
-                        arrays.append(value)
-                    places.append(-1 - len(values))
-                    values.append(self.address(value) if isinstance(value, np.ndarray) else int(value))
-        at = self.allocate(len(values))
-        self.memory[at : at + len(values)] = values
-        return [address if address >= 0 else at - 1 - address for address in places]
+                parts += [(whose, step, at) for whose, at in self.growing(plan.reads[step], scan, what, part)]
+        return parts
+
+    def growing(
+        self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int
+    ) -> Sequence[tuple[str, int]]:
+        """What an argument of a step is a part of that reads a relation that grows."""
+        word = {"heads": w.HEADS, "heads_size": w.NUM_HEADS, "following": w.FOLLOWING_ROWS}.get(what)
+        if word is not None:
+            return [("of index", word)]
+        if what == "bound":
+            return [("of memory", w.BOUND)]
+        if what == "limit":
+            what = "stable" if scan.part == "stable" and read[0].tags is None else "visible"
+        elif what == "tags" and scan.part == "recent":
+            what = self.merge.recent_tags
+        return _parts(read[0], {"table": "hash", "table_size": "hash_slots"}.get(what, what), part)
+
+    def addresses_of(self, number: int, plan: BoundPlan, parts: Sequence[Part]) -> list[int]:
+        """Where the memory has these parts for a store."""
+        begins: dict[tuple[str, int], int | None] = {}
+        addresses: list[int] = []
+        values: list[int] = []
+        arrays = self.arrays[number] = []
+        scans, executor = plan.store_plan.scans, self.executor
+        bounds = {step: executor.bounds_of(scans[step]) for what, step, _ in parts if what in ("limit", "bound")}
+        for whose, step, at in parts:
+            if (whose, step) not in begins:
+                begins[whose, step] = self.begin_of_part(number, plan, whose, step)
+            begin = begins[whose, step]
+            if begin is not None:
+                addresses.append(begin + at)
+                continue
+            for value in argument_of(plan, bounds, None, whose, step, at):
+                if isinstance(value, np.ndarray):
+                    arrays.append(value)
+                addresses.append(-1 - len(values))
+                values.append(self.address(value) if isinstance(value, np.ndarray) else int(value))
+        first = self.allocate(len(values))
+        self.memory[first : first + len(values)] = values
+        return [address if address >= 0 else first - 1 - address for address in addresses]
+
+    def begin_of_part(self, number: int, plan: BoundPlan, whose: str, step: int) -> int | None:
+        """Where the memory has the words that an argument of a store is one of; None if it is a value."""
+        match whose:
+            case "of memory":
+                return 0
+            case "own":
+                return int(self.words[number, w.OWN])
+            case "of table" | "of tags":
+                name = self.names[self.words[number, w.TARGET]] if step == TARGET else plan.reads[step][0].name
+                return self.begin_of(self.number[name], whose)
+            case "of index":
+                index = plan.reads[step][1]
+                assert index is not None
+                return self.place_of_index(index)
+        return None
+
+    def begin_of(self, number: int, whose: str) -> int:
+        """Where the memory has the words of a table, or of its tags."""
+        at = self.bases_of_tables[number]
+        return at if whose == "of table" else int(self.memory[at + w.PARTS])
 
     def part_of(self, number: int, what: str, part: int = 0) -> list[int]:
         """Where the memory has a part of a table."""
-        at, sets = self.bases_of_tables[number], self.tables[number].row_set.prefix_sets
-        if what == "sets":
-            assert sets is not None
-            return list(range(at + w.SETS, at + w.SETS + len(sets.find_arguments)))
-        if what in ("tags", "given", "pending"):
-            return [self.place_of_part(number, getattr(w, what.upper()), part)]
-        return [at + getattr(w, what.upper())]
+        return [self.begin_of(number, whose) + at for whose, at in _parts(self.tables[number], what, part)]
 
     def have_parts(self, count: int) -> None:
         """Have words for scalars of tags, or factors, of all tables."""
@@ -328,28 +376,7 @@ class Machine:
 
     def place_of_part(self, number: int, what: int, part: int) -> int:
         """Where the memory has an address of a scalar of the tags of a table."""
-        return int(self.memory[self.bases_of_tables[number] + w.PARTS]) + w.PART_WORDS * part + what
-
-    def growing(self, read: tuple[Table, Index | None], scan: m.Scan, what: str, part: int) -> int:
-        """Where the memory has an argument of a step that reads a relation that grows."""
-        index, number = read[1], self.number[scan.relation]
-        match what:
-            case "tags" if scan.part == "recent":
-                return self.part_of(number, self.merge.recent_tags, part)[0]
-            case "log" | "list" | "tags" | "stamps" | "negated":
-                return self.part_of(number, what, part)[0]
-            case "bound":
-                return w.BOUND
-            case "limit":
-                is_stable = scan.part == "stable" and read[0].tags is None
-                return self.part_of(number, "stable" if is_stable else "visible")[0]
-            case "table":
-                return self.part_of(number, "hash")[0]
-            case "table_size":
-                return self.part_of(number, "hash_slots")[0]
-        assert index is not None
-        word = {"heads": w.HEADS, "heads_size": w.NUM_HEADS, "following": w.FOLLOWING_ROWS}[what]
-        return self.place_of_index(index) + word
+        return self.begin_of(number, "of tags") + w.PART_WORDS * part + what
 
     def place_of_index(self, index: Index) -> int:
         """Where the memory has the words of an index that grows."""
@@ -418,3 +445,14 @@ class Machine:
 def _layout(table: Table) -> tuple:
     """What kernels that write to a table, or read it, depend on."""
     return table.word_type.char, table.row_set.form
+
+
+def _parts(table: Table, what: str, part: int) -> list[tuple[str, int]]:
+    """What something of a table is a part of, its words or those of its tags, and where; sets are several parts."""
+    if what == "sets":
+        sets = table.row_set.prefix_sets
+        assert sets is not None
+        return [("of table", w.SETS + k) for k in range(len(sets.find_arguments))]
+    if what in ("tags", "given", "pending"):
+        return [("of tags", w.PART_WORDS * part + getattr(w, what.upper()))]
+    return [("of table", getattr(w, what.upper()))]

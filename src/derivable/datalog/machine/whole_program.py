@@ -175,20 +175,23 @@ class WholeProgram:
 
     def bind_form(self, numbers: list[int], forms: list[Form], first: BoundPlan, kernel: emit.RuleKernel) -> None:
         """Bind the stores of one form to their kernel, which is planned for the first of them."""
-        machine, plan = self.machine, first.store_plan
-        words = [(at, part) for at, (what, _, part) in enumerate(kernel.parameters) if what == "word"]
+        machine, plan, parts = self.machine, first.store_plan, self.machine.parts(numbers[0], first, kernel)
+        constants = [(at, plan.words[part]) for at, (what, _, part) in enumerate(parts) if what == "word"]
+        # Those that are numbered are so in each run.
+        numbered = [
+            (at, word)
+            for at, word in constants
+            if isinstance(word, Const) and (word.type.is_wide or word.type.family in NUMBERED)
+        ]
         for number, form in zip(numbers, forms):
-            bound = first if form is forms[0] else form.planned(forms[0], plan).bound(machine.executor)
+            instead = form.instead_of(forms[0])
+            bound = first if form is forms[0] else plan.bound(machine.executor, instead)
             for _, index in bound.reads.values():
                 if index is not None:
                     stratum = self.stratum_of[number]
                     self.first_use[index] = min(stratum, self.first_use.get(index, stratum))
-            addresses = machine.bind_to(number, bound, kernel)
-            for at, part in words:
-                word = bound.store_plan.words[part]
-                # Those that are numbered are so in each run.
-                if isinstance(word, Const) and (word.type.is_wide or word.type.family in NUMBERED):
-                    self.constants.append((addresses[at], word))
+            addresses = machine.bind_to(number, bound, kernel, parts)
+            self.constants += [(addresses[at], instead.get(id(word), word)) for at, word in numbered]
 
     def part_indexes(self) -> None:
         """Have those indexes apart that no store of their table's stratum reads."""
