@@ -31,17 +31,20 @@ def is_made(node: Any, made: Container[str]) -> bool:
 
 def made_terms(binders: list[Any]) -> set[str]:
     """The variables of terms, and of their parts, that equations of one body make, and no atom of a relation has."""
-    there = {name for leaf in binders if isinstance(leaf, s.Atom) for name in variables_of(leaf)}
+    makers = [leaf for leaf in binders if isinstance(leaf, (s.Binary, s.Case))]
     made: set[str] = set()
+    if not makers:
+        return made
+    there = {name for leaf in binders if isinstance(leaf, s.Atom) for name in variables_of(leaf)}
     while True:
         before = len(made)
-        for leaf in binders:
+        for leaf in makers:
             names: list[str] = []
             if isinstance(leaf, s.Binary):
                 for side, other in ((leaf.left, leaf.right), (leaf.right, leaf.left)):
                     if is_made(other, made) and isinstance(side, (s.Variable, s.Atom)):
                         names += variables_of(side)
-            elif isinstance(leaf, s.Case) and is_made(leaf.subject, made):
+            elif is_made(leaf.subject, made):
                 names += variables_of(leaf.pattern)
             made.update(name for name in names if name not in there)
         if len(made) == before:

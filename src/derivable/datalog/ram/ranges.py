@@ -24,6 +24,8 @@ _INVERSE = {"+": "-", "-": "+", "+!": "-", "-!": "+"}
 def with_ranges(operators: tuple[m.Operator, ...]) -> tuple[m.Operator, ...]:
     """The operators, joins without keys being read by the first range that they have, both of whose ends are bounded if
     there is such a one."""
+    if not any(isinstance(node, (m.Select, m.Generate)) for node in operators):
+        return operators
     operators_now, bound = list(operators), set[str]()
     for i, node in enumerate(operators):
         spans = ranges(operators, i, bound)
