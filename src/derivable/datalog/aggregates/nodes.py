@@ -34,3 +34,8 @@ class AggregateRule:
     parameters: Parameters = ()
     is_batched: bool = False
     most_places: int | None = None
+
+    @property
+    def dependencies(self) -> list[tuple[str, str | None]]:
+        """Those of `rules.nodes.Clause`: on the relations that it reads, of lower strata."""
+        return [(name, "aggregate") for name in (self.body, self.groups) if name is not None]

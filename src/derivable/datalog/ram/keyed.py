@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from derivable.datalog.ram import nodes as m
-from derivable.datalog.rules.strata import dependencies
 
 
 def keyed_strata(ram: m.Ram, relation: str) -> tuple[int, ...]:
@@ -16,7 +15,7 @@ def keyed_strata(ram: m.Ram, relation: str) -> tuple[int, ...]:
         reached, numbers = {keys[0]}, []
         for number, stratum in enumerate(ram.strata):
             rules = [one.origin.clause if isinstance(one, m.Store) and one.origin else one for one in stratum.full]
-            reads = {name for rule in rules if not isinstance(rule, m.Store) for name, _ in dependencies(rule)}
+            reads = {name for rule in rules if not isinstance(rule, m.Store) for name, _ in rule.dependencies}
             if reads & reached:
                 reached |= {*stratum.relations}
                 numbers.append(number)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.literal_order import bound_columns, bound_terms
 from derivable.datalog.rules.sideways import Columns, Patterns, Unbound, passing
-from derivable.datalog.rules.strata import cycles, dependencies, dependents, reached
+from derivable.datalog.rules.strata import cycles, dependents, reached
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Adorning:
         self.users: dict[str, list[r.Rule]] = {}
         for rule in program.rules:
             self.by_head.setdefault(rule.relation, []).append(rule)
-            for name in dict.fromkeys(target for target, _ in dependencies(rule)):
+            for name in dict.fromkeys(target for target, _ in rule.dependencies):
                 self.users.setdefault(name, []).append(rule)
         self.patterns: dict[str, Columns] = {
             name: columns
@@ -99,9 +99,9 @@ class _Adorning:
         twice = {name for name, number in component.items() if number in dependency.broken}
         for rule in self.program.rules:
             number_of_component = component[rule.relation]
-            count = sum(component[target] == number_of_component for target, _ in dependencies(rule))
+            count = sum(component[target] == number_of_component for target, _ in rule.dependencies)
             if count:
-                names.update(name for name, _ in dependencies(rule) if component[name] == number_of_component)
+                names.update(name for name, _ in rule.dependencies if component[name] == number_of_component)
             if count > 1:
                 twice.add(rule.relation)
         return names, twice
@@ -168,7 +168,7 @@ class _Adorning:
             return [change] if change else []
         mine = self.patterns.get(rule.relation, ())
         changes = []
-        for name, _ in dependencies(rule):
+        for name, _ in rule.dependencies:
             if name in self.patterns and name in self.flexible:
                 allowed = tuple(c for c in self.patterns[name] if c in mine)
                 if allowed != self.patterns[name]:

@@ -41,7 +41,7 @@ from derivable.datalog.rules.literal_order import bound_columns, order
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.right_linear import right_linear
 from derivable.datalog.rules.sideways import Columns, Unbound, evaluable, passing
-from derivable.datalog.rules.strata import cycles, dependencies, dependents, needed_for
+from derivable.datalog.rules.strata import cycles, dependents, needed_for
 from derivable.datalog.rules.text import rules_text
 
 
@@ -194,7 +194,7 @@ class _Transformation:
         """The demand for an aggregate is the demand for its body."""
         columns = self.patterns.get(rule.relation, ())
         types = self.program.relations[rule.relation].types
-        for target, _ in dependencies(rule):
+        for target, _ in rule.dependencies:
             if target in self.patterns:
                 wanted = self.patterns[target]
                 terms = tuple(r.Var(f"x{c}", types[c], rule.span) if c in wanted else None for c in columns)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.simplify import simple_clause, substitute
-from derivable.datalog.rules.strata import cycles, dependencies
+from derivable.datalog.rules.strata import cycles
 
 # A rule grows up to so many atoms: join orders are compared for few.
 MOST_ATOMS = 6
@@ -48,7 +48,7 @@ def _found(program: r.Rules) -> tuple[r.Clause, r.Clause] | None:
         for literal in rule.body
         if isinstance(literal, (r.Atom, r.Negated))
     )
-    used.update(t for rule in program.rules if not isinstance(rule, r.Clause) for t, _ in dependencies(rule))
+    used.update(t for rule in program.rules if not isinstance(rule, r.Clause) for t, _ in rule.dependencies)
     candidates = {
         rule.relation: rule
         for rule in program.rules

@@ -28,47 +28,26 @@ Step = r.Literal | Define
 _INVERSE = {"+": "-", "-": "+", "+!": "-!", "-!": "+!"}
 
 
-class _Body:
-    """What does not change while a body is ordered.
-
-    names      [position] of a literal: name -> how many terms of an atom it is, 1 for other literals
-    positions  name -> (position, that number) of each literal that has it
-    """
-
-    def __init__(self, literals: Sequence[r.Literal]):
-        self.names: list[dict[str, int]] = []
-        self.positions: dict[str, list[tuple[int, int]]] = {}
-        for i, literal in enumerate(literals):
-            if isinstance(literal, r.Atom):
-                counts: dict[str, int] = {}
-                for term in literal.terms:
-                    if isinstance(term, r.Var):
-                        counts[term.name] = counts.get(term.name, 0) + 1
-            else:
-                counts = dict.fromkeys(r.names(literal), 1)
-            self.names.append(counts)
-            for name, count in counts.items():
-                self.positions.setdefault(name, []).append((i, count))
-
-
 class Ordering:
     """The steps of a body so far, the literals that are still to come, and the variables that are bound.
 
     A literal is looked at when one of its variables is bound, so that the time is that of the body's size but for a
     logarithm; what can be done next waits in heaps of positions.
 
-    missing  [position] how many of its names are not bound
-    scores   [position] of an atom: how many of its terms are bound
-    in_atoms name -> the atoms to come that have it
+    names      [position] of a literal: name -> how many terms of an atom it is, 1 for other literals
+    positions  name -> (position, that number) of each literal that has it; neither ever changes
+    missing    [position] how many of its names are not bound
+    scores     [position] of an atom: how many of its terms are bound
+    in_atoms   name -> the atoms to come that have it
     """
 
     def __init__(self, body: Sequence[r.Literal]):
-        self.body = _Body(body)
+        self.names: list[dict[str, int]] = []
+        self.positions: dict[str, list[tuple[int, int]]] = {}
         self.remaining = dict(enumerate(body))
         self.bound: set[str] = set()
         self.steps: list[Step] = []
-        self.missing = [len(names) for names in self.body.names]
-        self.scores = [0] * len(body)
+        self.scores: list[int] = []
         self.in_atoms: dict[str, int] = {}
         self.cheap: list[int] = []
         self.solvable: list[int] = []
@@ -76,11 +55,23 @@ class Ordering:
         self.ready: list[int] = []
         self.atoms: list[tuple[int, int]] = []
         for i, literal in enumerate(body):
+            counts, constants = {}, 0
             if isinstance(literal, r.Atom):
-                self.scores[i] = sum(isinstance(t, r.Const) for t in literal.terms)
-                self.atoms.append((-self.scores[i], i))
-                for name in self.body.names[i]:
+                for term in literal.terms:
+                    if isinstance(term, r.Var):
+                        counts[term.name] = counts.get(term.name, 0) + 1
+                    elif term is not None:
+                        constants += 1
+                for name in counts:
                     self.in_atoms[name] = self.in_atoms.get(name, 0) + 1
+                self.atoms.append((-constants, i))
+            else:
+                counts = dict.fromkeys(r.names(literal), 1)
+            self.scores.append(constants)
+            self.names.append(counts)
+            for name, count in counts.items():
+                self.positions.setdefault(name, []).append((i, count))
+        self.missing = [*map(len, self.names)]
         heapify(self.atoms)
         for i in self.remaining:
             self.look(i)
@@ -88,7 +79,7 @@ class Ordering:
     def copy(self) -> Ordering:
         made = copy(self)
         for name, value in vars(self).items():
-            if name != "body":
+            if name not in ("names", "positions"):
                 setattr(made, name, value.copy())
         return made
 
@@ -111,7 +102,7 @@ class Ordering:
             if name in self.bound:
                 continue
             self.bound.add(name)
-            for i, count in self.body.positions.get(name, ()):
+            for i, count in self.positions.get(name, ()):
                 if i not in self.remaining:
                     continue
                 self.missing[i] -= 1
@@ -127,12 +118,12 @@ class Ordering:
         """Do a step; `position` is that of its literal, `~position` if that is solved and stays as a check."""
         literal = self.remaining.pop(position, None)
         if isinstance(literal, r.Atom):
-            for name in self.body.names[position]:
+            for name in self.names[position]:
                 self.in_atoms[name] -= 1
                 if not self.in_atoms[name]:
                     del self.in_atoms[name]
         self.steps.append(step)
-        self.bind((step.variable.name,) if isinstance(step, Define) else self.body.names[position])
+        self.bind((step.variable.name,) if isinstance(step, Define) else self.names[position])
 
     def take_atom(self, position: int) -> None:
         """Do an atom or a generator, and then whatever only filters or computes."""
@@ -200,7 +191,16 @@ def order(clause: r.Clause, program: r.Rules, atoms: Sequence[int] = ()) -> list
 
     Raises BindingError for a variable that nothing binds.
     """
-    queried, equations = bound_terms(clause, bound_columns(program.relations[clause.relation].demand))
+    columns = bound_columns(program.relations[clause.relation].demand)
+    key = columns, tuple(atoms)
+    if key not in clause.orders:
+        clause.orders[key] = _steps(clause, program, columns, atoms)
+    return clause.orders[key]
+
+
+def _steps(clause: r.Clause, program: r.Rules, columns: tuple[int, ...], atoms: Sequence[int]) -> list[Step]:
+    """What `order` returns, for the columns of the head that are bound."""
+    queried, equations = bound_terms(clause, columns)
     ordering = Ordering((*clause.body, *equations))
     ordering.bind(name for term in queried for name in r.names(term))
     for position in atoms:

@@ -7,6 +7,7 @@ aggregates and quantifiers have become auxiliary relations, whose names begin wi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -113,6 +114,29 @@ class Clause:
     terms: tuple[Expr, ...]
     body: tuple[Literal, ...]
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    @cached_property
+    def dependencies(self) -> list[tuple[str, str | None]]:
+        """(relation, "negation" or "aggregate" if it must be of a lower stratum, else None) of each that it reads;
+        `strata.cycles` finds those whose lattice must be at its end."""
+        relations: list[tuple[str, str | None]] = []
+        for literal in self.body:
+            if isinstance(literal, (Atom, Negated)):
+                is_denied = isinstance(literal, Negated) and not literal.leaves_out
+                relations.append((literal.relation, "negation" if is_denied else None))
+            elif isinstance(literal, Generate) and literal.relation is not None:
+                relations.append((literal.relation, "aggregate"))
+        return relations
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """How often its head and body have each variable."""
+        return Counter(v.name for node in (*self.terms, *self.body) for v in variables(node))
+
+    @cached_property
+    def orders(self) -> dict[tuple, list[Any]]:
+        """The steps of its body, by what `literal_order.order` was asked with."""
+        return {}
 
 
 Rule = Clause | AggregateRule

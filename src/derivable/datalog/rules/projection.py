@@ -31,6 +31,8 @@ def projected(program: r.Rules, is_tagged: bool = False) -> r.Rules:
     is_tagged  whether it is for runs with tags, of which the planner projects nothing away: then other rules have
                projections too, of what nothing connects with their other atoms
     """
+    if not any(isinstance(rule, r.Clause) and _reads_part(rule) for rule in program.rules):
+        return program
     component = cycles(program.relations, program.rules).component_of
     made: dict[str, r.Clause] = {}
     rules = tuple(
@@ -46,6 +48,18 @@ def projected(program: r.Rules, is_tagged: bool = False) -> r.Rules:
     return replace(program, relations=relations, rules=(*rules, *made.values()))
 
 
+def _sources(clause: r.Clause) -> list[r.Atom | r.Generate]:
+    """What binds variables in a body, each row of one with each of another."""
+    return [one for one in clause.body if isinstance(one, r.Atom) or (isinstance(one, r.Generate) and not one.negated)]
+
+
+def _reads_part(clause: r.Clause) -> bool:
+    """Whether a clause joins and has columns that it does not read."""
+    sources = _sources(clause)
+    has_wildcards = any(None in one.terms for one in sources if isinstance(one, r.Atom))
+    return len(sources) > 1 and (has_wildcards or 1 in clause.uses.values())
+
+
 def _projected(
     clause: r.Clause,
     relations: Mapping[str, r.Relation],
@@ -55,15 +69,9 @@ def _projected(
 ) -> r.Clause:
     """The clause with projections for atoms, whose rules are added to those made."""
     number_of_component = component[clause.relation]
-    sources = [
-        one for one in clause.body if isinstance(one, r.Atom) or (isinstance(one, r.Generate) and not one.negated)
-    ]
+    sources, uses = _sources(clause), clause.uses
     recursive = [one for one in sources if isinstance(one, r.Atom) and component[one.relation] == number_of_component]
-    if len(sources) < 2 or not (recursive or is_tagged):
-        return clause
-    uses = Counter(v.name for node in (*clause.terms, *clause.body) for v in r.variables(node))
-    if 1 not in uses.values() and all(None not in one.terms for one in sources if isinstance(one, r.Atom)):
-        # Each column is read.
+    if not _reads_part(clause) or not (recursive or is_tagged):
         return clause
     sources_of = Counter(name for one in sources for name in r.names(one))
     body = list(clause.body)

@@ -27,7 +27,7 @@ from derivable.datalog.rules.adorn import Adorned
 from derivable.datalog.rules.literal_order import bound_terms, order
 from derivable.datalog.rules.share import renamed
 from derivable.datalog.rules.sideways import Columns
-from derivable.datalog.rules.strata import cycles, dependencies
+from derivable.datalog.rules.strata import cycles
 
 
 def right_linear(program: r.Rules, adorned: Adorned) -> tuple[r.Rules, tuple[str, ...]]:
@@ -85,7 +85,7 @@ class _Flipped:
 
     def using(self, rule: r.Rule) -> bool:
         """Whether a rule asks for the relation with constants, if it does; they are where reaching begins."""
-        if all(target != self.name for target, _ in dependencies(rule)):
+        if all(target != self.name for target, _ in rule.dependencies):
             return True
         if not isinstance(rule, r.Clause):
             return False
@@ -129,10 +129,9 @@ class _Flipped:
     def hands_through(self, rule: r.Clause, recursive_atom: r.Atom) -> bool:
         """Whether all columns that are not asked with are those of the recursive atom, and matter nowhere else."""
         free = [c for c in range(len(rule.terms)) if c not in self.columns]
-        names = [v.name for node in (*rule.terms, *rule.body) for v in r.variables(node)]
         for c in free:
             term = rule.terms[c]
-            if not isinstance(term, r.Var) or recursive_atom.terms[c] != term or names.count(term.name) != 2:
+            if not isinstance(term, r.Var) or recursive_atom.terms[c] != term or rule.uses[term.name] != 2:
                 return False
         return True
 
@@ -147,7 +146,7 @@ class _Flipped:
 
     def asks(self, adorned: Adorned) -> bool:
         """Whether its rules ask for something else on demand, which would have to be computed whole."""
-        read = {target for rule in self.rules for target, _ in dependencies(rule)} - {self.name}
+        read = {target for rule in self.rules for target, _ in rule.dependencies} - {self.name}
         return not read.isdisjoint(adorned.patterns)
 
     def within(self, program: r.Rules) -> r.Rules:

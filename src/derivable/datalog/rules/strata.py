@@ -39,21 +39,6 @@ class Strata:
     strata: tuple[Stratum, ...]
 
 
-def dependencies(rule: r.Rule) -> list[tuple[str, str | None]]:
-    """(relation, "negation" or "aggregate" if the dependency must be on a lower stratum, else None); `cycles` finds
-    those on lattices."""
-    if isinstance(rule, r.Clause):
-        relations: list[tuple[str, str | None]] = []
-        for literal in rule.body:
-            if isinstance(literal, (r.Atom, r.Negated)):
-                is_denied = isinstance(literal, r.Negated) and not literal.leaves_out
-                relations.append((literal.relation, "negation" if is_denied else None))
-            elif isinstance(literal, r.Generate) and literal.relation is not None:
-                relations.append((literal.relation, "aggregate"))
-        return relations
-    return [(rule.body, "aggregate"), *([(rule.groups, "aggregate")] if rule.groups else [])]
-
-
 def reached(start: Iterable[str], after: Mapping[str, Iterable[str]]) -> set[str]:
     """The names that ways lead to from some, and these."""
     queue = list(start)
@@ -69,7 +54,7 @@ def needed_for(program: r.Rules, names: Iterable[str]) -> set[str]:
     """The relations that these depend on, and these."""
     targets: dict[str, list[str]] = {}
     for rule in program.rules:
-        targets.setdefault(rule.relation, []).extend(target for target, _ in dependencies(rule))
+        targets.setdefault(rule.relation, []).extend(target for target, _ in rule.dependencies)
     return reached(names, targets)
 
 
@@ -77,7 +62,7 @@ def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
     """The relations that depend on one of these, and these."""
     users: dict[str, list[str]] = {}
     for rule in program.rules:
-        for target, _ in dependencies(rule):
+        for target, _ in rule.dependencies:
             users.setdefault(target, []).append(rule.relation)
     return reached(names, users)
 
@@ -86,8 +71,8 @@ def dependents(program: r.Rules, names: Iterable[str]) -> set[str]:
 class Cycles:
     """The dependency graph of rules, and its strongly connected components.
 
-    edges  relation -> the relations that it depends on, with the kind of `dependencies`, "lattice" where it needs what
-           the lattice has at the end
+    edges  relation -> the relations that it depends on, with the kind of `Clause.dependencies`, "lattice" where it
+           needs what the lattice has at the end
     parts  the components, dependencies first
     component_of relation -> the number of its component
     """
@@ -111,7 +96,7 @@ def cycles(relations: Mapping[str, r.Relation], rules: Sequence[r.Rule]) -> Cycl
     """The cycles of relations in these rules."""
     edges: dict[str, dict[str, str | None]] = {name: {} for name in relations}
     for rule in rules:
-        for target, kind in dependencies(rule):
+        for target, kind in rule.dependencies:
             edges[rule.relation][target] = edges[rule.relation].get(target) or kind
     parts = _components(edges)
     component_of = {name: i for i, part in enumerate(parts) for name in part}
@@ -147,7 +132,7 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
 
     by_time: dict[str, Timed] = {}
     for rule in program.rules:
-        for target, kind in dependencies(rule):
+        for target, kind in rule.dependencies:
             part = parts[position[target]]
             if kind is None or rule.relation not in part or target in by_time:
                 continue
@@ -175,7 +160,7 @@ def stratify(program: r.Rules, goal: str | None = None) -> Strata:
     for component, rules_of_part in zip(parts, rules_of):
         members = tuple(sorted(component, key=rank.__getitem__))
         rules = tuple(rules_of_part)
-        is_recursive = any(target in component for rule in rules for target, _ in dependencies(rule))
+        is_recursive = any(target in component for rule in rules for target, _ in rule.dependencies)
         strata.append(Stratum(members, rules, is_recursive, by_time.get(members[0])))
     return Strata(program, tuple(strata))
 
@@ -300,7 +285,7 @@ def check_strata(strata: Strata) -> None:
         for rule in stratum.rules:
             if position[rule.relation] != i:
                 raise LayoutError(f"`{rule_text(rule)}` is in stratum {i}, its head is not")
-            for target, kind in dependencies(rule):
+            for target, kind in rule.dependencies:
                 inside = position[target] == i
                 is_early = kind is not None and stratum.timed is None
                 if position[target] > i or (inside and (is_early or not stratum.is_recursive)):

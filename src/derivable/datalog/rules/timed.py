@@ -23,7 +23,7 @@ from derivable.core.diagnostics import Span
 from derivable.datalog.aggregates.record import AGGREGATES
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.sideways import evaluable
-from derivable.datalog.rules.strata import cycles, dependencies
+from derivable.datalog.rules.strata import cycles
 from derivable.datalog.values.values import BOOL, TYPES
 
 NOW, TIMES, LATE = "#now", "#times", "#late"
@@ -328,7 +328,7 @@ def _inner(program: r.Rules, columns: Mapping[str, int], readings: list[_Reading
     """The auxiliary relations that rules of the cycle alone read, for the time of their head: of other times than those
     in `#times` nobody needs them."""
     earlier = {one.relation for one in readings if one.lag(columns)}
-    outside = {name for rule in program.rules if rule.relation not in columns for name, _ in dependencies(rule)}
+    outside = {name for rule in program.rules if rule.relation not in columns for name, _ in rule.dependencies}
     seen = earlier.union(outside, program.outputs)
     return {name for name in columns if name.startswith("#") and name not in seen}
 
@@ -348,7 +348,7 @@ def _program(
     relations_of_time = dict(relations)
     for name, types in ((NOW, (time,)), (TIMES, (time,)), (LATE, (INDEX, time, time))):
         relations_of_time[name] = r.Relation(name, types, is_hidden=True, is_certain=True)
-    read = {name for rule in rules for name, _ in dependencies(rule)}
+    read = {name for rule in rules for name, _ in rule.dependencies}
     outside = {
         name: relation for name, relation in program.relations.items() if name in read and name not in relations_of_time
     }

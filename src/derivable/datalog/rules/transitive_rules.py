@@ -27,7 +27,6 @@ for the single rule; that the base may grow in the recursion follows from the le
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -171,15 +170,11 @@ def _of_base(rule: r.Rule, base: str, component: Collection[str]) -> r.Rule:
     return replace(rule, relation=base)
 
 
-def _uses(clause: r.Clause) -> Counter[str]:
-    return Counter(v.name for node in (*clause.terms, *clause.body) for v in r.variables(node))
-
-
 def _goes_on(clause: r.Clause, columns: Transitive) -> bool:
     """Whether a clause is `p(g, x, z) :- p(g, x, y), ...` in which nothing else reads x."""
     if transitive(clause) is not None:
         return False
-    uses = _uses(clause)
+    uses = clause.uses
 
     def stays(atom: r.Atom, column: int) -> bool:
         term = atom.terms[column]
@@ -204,7 +199,7 @@ def _by_steps(clause: r.Clause, name: str, columns: Transitive, base: str) -> r.
         return clause
     (step,), (row,) = steps, rows
     terms = (*step.terms, *row.terms, *clause.terms)
-    uses = _uses(clause)
+    uses = clause.uses
     if not all(isinstance(term, r.Var) for term in terms) or len(r.names(step)) < len(step.terms):
         return clause
     if any(uses[n] != 2 for n in r.names(step)) or len(r.names(row)) < len(row.terms):

@@ -7,7 +7,6 @@ becomes
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 from derivable.datalog.rules import nodes as r
@@ -23,9 +22,9 @@ def _without(clause: r.Clause) -> r.Clause:
     body = [literal for literal in clause.body if not isinstance(literal, r.RuleProbability)]
     if len(body) == len(clause.body):
         return clause
-    uses = Counter(v.name for node in (*clause.terms, *body) for v in r.variables(node))
+    without = replace(clause, body=tuple(body))
     # Names that only the coin needed; those with a quote are none of the program's.
-    once = {name for name, count in uses.items() if count == 1 and name.startswith("'")}
+    once = {name for name, count in without.uses.items() if count == 1 and name.startswith("'")}
     for i, literal in enumerate(body):
         if isinstance(literal, r.Atom):
             body[i] = replace(literal, terms=tuple(_wildcard(t, once) for t in literal.terms))
