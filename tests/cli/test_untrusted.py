@@ -209,3 +209,29 @@ def test_numbers_that_are_too_large_for_any_machine(run, options, message):
     status, _, error = run("rel 0.5::a(1)\nquery a", *options)
     assert status == 1
     assert message in error
+
+
+@pytest.mark.parametrize("name", ["../current/here.csv", "{home}/current/here.csv", "../secret.csv"])
+def test_programs_of_souffle_write_in_the_folder_of_the_output_alone(home, name, capsys):
+    """They read in the working directory too."""
+    text = f'.decl s(x:number)\ns(5).\n.output s(IO=file, filename="{name.format(home=home)}")'
+    (home / "program" / "p.dl").write_text(text)
+    status = main(["run", str(home / "program" / "p.dl"), "-o", "out"])
+    assert status == 1
+    assert "the program may not write" in capsys.readouterr().err
+    assert (home / "current" / "here.csv").read_text() == "3\n"
+    assert (home / "secret.csv").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".csv", "../" + "/".join("y" * 200 for _ in range(30)) + "/x.csv"])
+@pytest.mark.parametrize("roots", [["."], None])
+def test_names_that_no_system_has_are_refused(home, name, roots):
+    (home / "program" / "p.scl").write_text(reads(name))
+    with pytest.raises(dv.DerivableError):
+        dv.Program.from_file(str(home / "program" / "p.scl"), roots=roots).run()
+
+
+def test_the_root_is_no_program_of_problog(home, capsys):
+    (home / "program" / "p.pl").write_text(":- consult('/').\nquery(s(X)).")
+    assert main(["run", str(home / "program" / "p.pl")]) == 1
+    assert "Traceback" not in capsys.readouterr().err

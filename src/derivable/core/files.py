@@ -31,6 +31,11 @@ def checked_path(path: str | os.PathLike) -> Path:
     return Path(path)
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file, which is not so for names that no system has. (`Path.is_file` has errors for these.)"""
+    return os.path.isfile(path)
+
+
 def followed(path: str | os.PathLike) -> Path:
     """The whole path, without links; one whose links lead in a circle stays as it is, and nothing can be opened there.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span, UnsupportedError
-from derivable.core.files import checked_path, followed
+from derivable.core.files import checked_path, followed, is_file
 from derivable.datalog.api.conversion import problog_text
 from derivable.datalog.api.program import Program
 from derivable.datalog.problog.names import Shown
@@ -71,11 +71,11 @@ class ProblogProgram(Program):
 
         def include(name: str, span: Span) -> tuple[str, str]:
             path = followed(folder / checked_path(name))
-            path = path if path.suffix else path.with_suffix(".pl")
+            path = path if path.suffix or not path.name else path.with_suffix(".pl")
             message = hint = None
             if not roots.holds(path):
                 message, hint = roots.refusal(path, "read")
-            elif not path.is_file():
+            elif not is_file(path):
                 message, hint = f"cannot find the file `{name}`", f"looked for {path}"
             if message is not None:
                 raise ParseError(message, hint=hint, source=source, text=text, span=span)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.diagnostics import DomainError, ParseError
-from derivable.core.files import read_beginning, read_bytes, utf8_text
+from derivable.core.files import is_file, read_beginning, read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.locks import OwnLock
 from derivable.core.registry import suggestion
@@ -100,7 +100,7 @@ def read_declared(
     places = [Path(path)]
     if source and not source.startswith("<"):
         places.append(Path(source).parent / path)
-    file = next((p for p in places if p.is_file()), None)
+    file = next((p for p in places if is_file(p)), None)
     if file is None:
         looked = dict.fromkeys(str(p.absolute()) for p in places)
         raise ParseError(

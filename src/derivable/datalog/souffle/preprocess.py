@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from derivable.core.diagnostics import DomainError, Span, warn
+from derivable.core.files import is_file
 from derivable.core.roots import Roots
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.souffle.lexer import SourceText, Token, no_token, number_of, text_of, tokens_of
@@ -167,7 +168,7 @@ class Preprocessor:
         folders = [] if file.source.startswith("<") else [Path(file.source).parent]
         folders += [Path(), *(self.roots.folders or ())]
         paths = [folder / name for folder in folders]
-        path = next((path for path in paths if path.is_file()), None)
+        path = next((path for path in paths if is_file(path)), None)
         if path is None:
             hint = f"looked in {', '.join(dict.fromkeys(os.fspath(p.parent) for p in paths))}"
             raise file.error(f"cannot find the file {name!r}", token.span, hint)

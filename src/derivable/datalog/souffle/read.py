@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from derivable.core.diagnostics import DomainError, ParseError
-from derivable.core.files import read_bytes, utf8_text
+from derivable.core.files import is_file, read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.roots import Roots
 from derivable.datalog.facts.file_forms import span_in
@@ -71,8 +71,11 @@ class Options:
         """The path of the file. Raises DomainError for one that no root holds."""
         name = self.get("filename") or self.get("dbname") or f"{self.get('name') or self.relation}{ending}"
         path = folder / name
-        if not roots.holds(path) and not Roots.of((folder,)).holds(path):
-            message, hint = roots.refusal(path, use)
+        # A program reads in the folders of the caller too, and writes in the folder of this call alone.
+        of_call = Roots.of((folder,))
+        allowed = of_call if use == "write" and roots.folders is not None else roots
+        if not allowed.holds(path) and not of_call.holds(path):
+            message, hint = allowed.refusal(path, use)
             raise self.error(message, hint)
         return path
 
@@ -111,14 +114,14 @@ def _facts(options: Options, values: Values, folder: Path, roots: Roots) -> Any:
         path = _existing(options.path(folder, ".json", roots, "read"), options)
         return _from_json(read_bytes(path), os.fspath(path), options, values)
     path = options.path(folder, ".facts", roots, "read")
-    if not path.is_file() and path.with_name(f"{path.name}.gz").is_file():
+    if not is_file(path) and is_file(path.with_name(f"{path.name}.gz")):
         path = path.with_name(f"{path.name}.gz")
     # What is compressed is known by its first bytes.
     return _Lines(read_bytes(_existing(path, options)), os.fspath(path), options, values).facts()
 
 
 def _existing(path: Path, options: Options) -> Path:
-    if not path.is_file():
+    if not is_file(path):
         hint = f"looked for {path}; -F DIR, or read(folder) in Python, says where facts are"
         raise options.error(f"cannot find the facts of `{options.relation}`", hint)
     return path

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError
-from derivable.core.files import checked_path, followed, utf8_text
+from derivable.core.files import checked_path, followed, is_file, utf8_text
 from derivable.core.roots import Roots
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.parse import parse
@@ -51,7 +51,7 @@ def _read(path: Path, item: s.Import, syntax: s.Syntax, roots: Roots) -> str:
     if not roots.holds(path):
         message, hint = roots.refusal(path, "read")
         syntax.error(ParseError, message, item.span, hint)
-    if not path.is_file():
+    if not is_file(path):
         syntax.error(ParseError, f"cannot find the imported file `{item.path}`", item.span, f"looked for {path}")
     try:
         return read(path)
@@ -90,7 +90,7 @@ def _within(syntax: s.Syntax, path: Path | None, roots: Roots) -> s.Syntax:
         except DomainError as error:
             syntax.error(ParseError, error.message, attribute.span, error.hint)
         held = [file for file in candidates if roots.holds(file)]
-        file = next((file for file in (*held, *candidates) if file.is_file()), (*held, *candidates)[0])
+        file = next((file for file in (*held, *candidates) if is_file(file)), (*held, *candidates)[0])
         if file not in held:
             message, hint = roots.refusal(file, "read")
             syntax.error(ParseError, message, attribute.span, hint)
