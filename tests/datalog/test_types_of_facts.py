@@ -1,6 +1,7 @@
 """Types of relations that a program does not declare come from their facts, beside sums by Python's own numbers."""
 
 import datetime as dt
+import random
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -379,3 +380,13 @@ def test_moments_that_are_too_far_away_are_refused(year, unit):
     """Years from 1 to 9999: beyond some 292 thousand the microseconds of NumPy wrap around."""
     with pytest.raises(TypeMismatchError, match="row 1, column 0"):
         dv.Program(MOMENTS).run({"e": {"t": np.array(["2026", year], f"M8[{unit}]")}})
+
+
+@pytest.mark.parametrize("digits", [20, 38])
+def test_decimals_are_rounded_once(digits):
+    """Arrow's own conversion misses the nearest number in one of eight."""
+    draw = random.Random(digits)
+    values = [Decimal(draw.randint(-(10**12), 10**12)) / 100 for _ in range(1000)]
+    table = pa.table({"v": pa.array(values, pa.decimal128(digits, 2))})
+    found = dv.Program("rel s(v) = r(v)").run({"r": table})["s"]
+    assert {v for (v,) in found} == {float(value) for value in values}

@@ -23,7 +23,7 @@ from derivable.algebra.monoids import NAMED, resolve, semiring_of
 from derivable.algebra.semiring import Semiring
 from derivable.algebra.typed import TypedMonoid
 from derivable.bridge.fold import KERNEL_DTYPES, Fold
-from derivable.core.arrays import readable, refuse_emptied
+from derivable.core.arrays import check_plain, refuse_emptied
 from derivable.core.diagnostics import OperatorError, ShapeError, TypeMismatchError, UnsupportedError
 
 AnyOperator = str | Monoid | Semiring
@@ -68,8 +68,8 @@ def refuse_unreadable(value: Any) -> None:
             "torch.fx.symbolic_trace has stand-ins for tensors, which have no shapes and no types",
             hint='use torch.export or make_fx, or have the function that calls this recorded: `torch.fx.wrap("name")`',
         )
-    if getattr(value, "is_nested", False):
-        readable(value, "an operand")
+    if hasattr(value, "is_nested"):
+        check_plain(value, "an operand")
     refuse_emptied(value, "an operand")
     dtype = getattr(value, "dtype", None)
     if dtype is not None and type(value).__module__.startswith("jax") and not hasattr(dtype, "kind"):

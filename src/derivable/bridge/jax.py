@@ -29,8 +29,9 @@ from jax.interpreters import ad, batching, mlir
 
 from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge import xla_call
+from derivable.bridge.arrays import refuse_unreadable
 from derivable.bridge.protocol import Engine
-from derivable.core.arrays import refuse_emptied
+from derivable.core.arrays import as_array, refuse_emptied
 from derivable.core.diagnostics import TypeMismatchError
 
 
@@ -45,6 +46,15 @@ def as_leaf(value: Any, what: str) -> jax.Array:
     if array.dtype.name == "uint64":
         raise TypeMismatchError(f"{what} has dtype uint64", hint="convert it to int64")
     return array
+
+
+def as_jax(value: Any, what: str) -> jax.Array:
+    """Numbers of any library as an array of JAX, floats of 8 bits and fewer as float32. Raises as `as_array` does, and
+    TypeError for what is no number."""
+    refuse_unreadable(value)
+    array = value if isinstance(value, jax.Array) else jnp.asarray(as_array(value, what))
+    is_narrow = jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize == 1
+    return array.astype(jnp.float32) if is_narrow else array
 
 
 def repeated(number: jax.Array, dtype: str, shape: Sequence[int], like: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from derivable.bridge import numpy as numpy_arrays
 from derivable.bridge.protocol import Engine
 from derivable.bridge.torch_parts import is_captured, is_legacy_copies, is_observed, physical
 from derivable.core.arguments import check_on_cpu
-from derivable.core.arrays import readable
+from derivable.core.arrays import check_plain
 from derivable.core.diagnostics import DomainError, OutOfMemory, UnsupportedError
 from derivable.device.cpu.memory import contiguous
 
@@ -29,6 +29,7 @@ _HALF = (torch.float16, torch.bfloat16)
 _INDICES = (torch.int64, torch.int32)
 _is_tensor = partial(is_not, None)
 _STRIDED, _UINT64 = torch.strided, torch.uint64
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 # torch computes sums by index of up to this many numbers, in 0.5 of the time with 100 numbers and 0.7 to 0.8 with this
 # many, with gradient 0.5 and 0.6; from 12,000 on kernels may be faster. Where rows went nowhere, which torch refuses
 # after as long again, the next calls do not try.
@@ -42,10 +43,10 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 def as_leaf(value: Any, what: str) -> torch.Tensor:
     """A dense tensor on the CPU, or with CUDA. Raises UnsupportedError for others."""
-    if value.is_cpu and value.layout is _STRIDED and value.dtype is not _UINT64 and not value.is_nested:
+    is_plain = type(value) in _PLAIN and value.is_cpu and value.layout is _STRIDED
+    if is_plain and value.dtype is not _UINT64 and not value.is_nested:
         return value
-    if value.is_nested:
-        return readable(value, what)
+    check_plain(value, what)
     if value.layout != torch.strided:
         raise UnsupportedError(f"{what} has the layout {value.layout}", hint="convert it: `x.to_dense()`")
     if not (value.is_cpu or value.is_cuda):

@@ -166,10 +166,10 @@ def _evaluated(
 
 
 def _array(name: str, values: Any) -> Any:
-    import jax.numpy as jnp
+    from derivable.bridge.jax import as_jax
 
     try:
-        return jnp.asarray(values)
+        return as_jax(values, f"input {name!r}")
     except (TypeError, ValueError):
         raise ShapeError(
             f"input {name!r} is a {type(values).__name__} that JAX cannot read", hint="jnp.asarray(...)"

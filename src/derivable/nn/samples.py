@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DerivableError, ShapeError, TypeMismatchError
 from derivable.core.graph import offsets_of
 from derivable.datalog.facts.batch_facts import BatchFacts
 from derivable.datalog.facts.inputs import Columns, InputMapping, Texts, Varying, require_order, taken
 from derivable.datalog.tables.tag_columns import within
 from derivable.datalog.tags.carrier import Carrier
-from derivable.nn.values import require_distributions, require_factors, require_tags
+from derivable.nn.values import require_computable, require_distributions, require_factors, require_tags
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +208,14 @@ def fixed_samples(name: str, facts: InputMapping, tensor: torch.Tensor, batch: i
     return given if is_shared else replace(given, offsets=count * np.arange(batch + 1))
 
 
+def _on_host(value: Any, what: str) -> np.ndarray:
+    """An array, whatever device it is on. Raises as `as_array`, and ShapeError for rows of different lengths."""
+    try:
+        return as_array(value.detach().cpu() if isinstance(value, torch.Tensor) else value, what)
+    except ValueError:
+        raise ShapeError(f"{what} has rows of different lengths") from None
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
@@ -215,10 +224,13 @@ def _kind(value: Any) -> str:
 
 def _tuples(name: str, given: Any, where: str = "") -> Any:
     """The tuples of a sample: an array, columns, or a list of tuples."""
-    if isinstance(given, torch.Tensor):
-        return given.numpy(force=True)
-    if isinstance(given, np.ndarray):
-        return given
+    if isinstance(given, (torch.Tensor, np.ndarray)):
+        found = _on_host(given, f"{where}the array of tuples of `{name}`")
+        if found.ndim:
+            return found
+        raise TypeMismatchError(
+            f"{where}the tuples of `{name}` are one number", hint="give a row for each tuple, an array [n, column]"
+        )
     if isinstance(given, tuple) and given and all(hasattr(column, "__array__") for column in given):
         return _columns(where, given)
     if isinstance(given, tuple) and any(isinstance(part, list) or hasattr(part, "__array__") for part in given):
@@ -248,7 +260,7 @@ def _texts(column: Texts) -> np.ndarray:
 
 
 def _columns(where: str, given: Sequence[Any]) -> Columns:
-    arrays = tuple(np.asarray(column) for column in given)
+    arrays = tuple(_on_host(column, f"{where}column {k} of tuples") for k, column in enumerate(given))
     for number, array in enumerate(arrays):
         if array.ndim != 1 or array.shape != arrays[0].shape:
             raise ShapeError(
@@ -281,6 +293,10 @@ def _numbers(name: str, given: Any, count: int, where: str = "") -> torch.Tensor
     if given is None:
         return None
     numbers = given if isinstance(given, torch.Tensor) else _as_tensor(name, given, where)
+    what = f"{where}the tensor of probabilities of input {name!r}"
+    require_computable(numbers, what)
+    if numbers.layout is not torch.strided:
+        raise ShapeError(f"{what} is sparse", hint="probabilities are dense: `x.to_dense()`")
     if numbers.shape != (count,) or numbers.is_complex():
         raise ShapeError(
             f"{where}input {name!r} has {count} tuple{'s' if count != 1 else ''} and probabilities of shape"
@@ -292,8 +308,11 @@ def _numbers(name: str, given: Any, count: int, where: str = "") -> torch.Tensor
 
 def _as_tensor(name: str, given: Any, where: str) -> torch.Tensor:
     try:
-        return torch.as_tensor(given)
-    except (TypeError, ValueError, RuntimeError):
+        array = as_array(given, f"{where}the array of probabilities of input {name!r}")
+        tensor = torch.as_tensor(np.ascontiguousarray(array))
+        # As torch makes it of a list.
+        return tensor if hasattr(given, "dtype") or array.dtype.kind != "f" else tensor.to(torch.get_default_dtype())
+    except (TypeError, ValueError):
         raise TypeMismatchError(
             f"{where}the probabilities of input {name!r} are {_kind(given)}, and no tensor", hint="give a tensor [n]"
         ) from None
@@ -302,7 +321,7 @@ def _as_tensor(name: str, given: Any, where: str) -> torch.Tensor:
 def _groups(name: str, given: Any, count: int, where: str = "") -> np.ndarray | None:
     if given is None:
         return None
-    groups = given.numpy(force=True) if isinstance(given, torch.Tensor) else np.asarray(given)
+    groups = _on_host(given, f"{where}the array of groups of input {name!r}")
     if not groups.size and not count:
         return np.empty(0, np.int64)
     if groups.shape != (count,) or groups.dtype.kind not in "iu":
@@ -317,7 +336,7 @@ def _groups(name: str, given: Any, count: int, where: str = "") -> np.ndarray | 
 def _ragged(name: str, given: Ragged) -> SampleFacts:
     rows = _tuples(name, given.tuples)
     count = len(rows)
-    offsets = given.offsets.numpy(force=True) if isinstance(given.offsets, torch.Tensor) else np.asarray(given.offsets)
+    offsets = _on_host(given.offsets, f"the array of offsets of input {name!r}")
     if offsets.ndim != 1 or not len(offsets) or offsets.dtype.kind not in "iu":
         raise ShapeError(
             f"input {name!r} has offsets of shape {list(offsets.shape)} and dtype {offsets.dtype}",
@@ -341,8 +360,8 @@ def _ragged(name: str, given: Ragged) -> SampleFacts:
 
 
 def _padded(name: str, given: Padded) -> SampleFacts:
-    tuples = given.tuples.numpy(force=True) if isinstance(given.tuples, torch.Tensor) else np.asarray(given.tuples)
-    mask = given.mask.numpy(force=True) if isinstance(given.mask, torch.Tensor) else np.asarray(given.mask)
+    tuples = _on_host(given.tuples, f"the array of tuples of input {name!r}")
+    mask = _on_host(given.mask, f"the mask of input {name!r}")
     if mask.ndim != 2 or mask.dtype != bool or tuples.shape[:2] != mask.shape or tuples.ndim > 3:
         raise ShapeError(
             f"input {name!r} has tuples of shape {list(tuples.shape)} and a mask of shape {list(mask.shape)} and dtype"

@@ -22,6 +22,7 @@ from derivable.core.arguments import is_integer
 from derivable.core.diagnostics import DomainError, ShapeError, warn
 from derivable.nn.inference import CircuitFolds
 from derivable.nn.values import (
+    require_computable,
     require_distributions,
     require_factors,
     require_log_probabilities,
@@ -172,6 +173,7 @@ class SemanticLoss(torch.nn.Module):
         if not isinstance(predictions, torch.Tensor) or not predictions.is_floating_point():
             kind = getattr(predictions, "dtype", type(predictions).__name__)
             raise ShapeError(f"predictions must be a floating-point tensor, not {kind}")
+        require_computable(predictions, "the tensor of predictions")
         if predictions.layout is not torch.strided:
             raise ShapeError("predictions are sparse", hint="predictions.to_dense()")
         if predictions.dim() == 0 or predictions.shape[-1] != expected:
@@ -293,6 +295,7 @@ def semantic_loss(
         identity = tuple(map(tuple, constraint))
     if not isinstance(predictions, torch.Tensor):
         raise ShapeError(f"predictions must be a floating-point tensor, not {type(predictions).__name__}")
+    require_computable(predictions, "the tensor of predictions")
     groups = tuple(map(tuple, _checked_groups(exclusive)))
     key = (identity, str(inputs), groups, bool(factors), str(compiler), str(reduction))
     module = _RECENT.get(key)

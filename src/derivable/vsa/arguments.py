@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from derivable.core.arguments import seed_of
+from derivable.core.arrays import check_plain
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.vsa.model import Model
 
@@ -33,10 +34,25 @@ def generator_of(given: Any, device: Any = None) -> torch.Generator | None:
     return torch.Generator(device or "cpu").manual_seed(seed_of(given, "generator"))
 
 
+def check_tensor(tensor: Any, name: str, axes: str) -> Tensor:
+    """The tensor, if it is a dense one of numbers [axes]. Raises ShapeError, and UnsupportedError as `check_plain`."""
+    if not isinstance(tensor, Tensor):
+        raise ShapeError(
+            f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}]",
+            hint="torch.as_tensor makes one of arrays and lists",
+        )
+    check_plain(tensor, name)
+    if tensor.layout is not torch.strided:
+        raise ShapeError(f"{name} is sparse, and vectors are dense", hint="convert it: `x.to_dense()`")
+    return tensor
+
+
 def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Tensor:
     """The tensor, if it is of vectors of the model. Raises ShapeError."""
     if not (
         isinstance(tensor, Tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
         and tensor.dtype in model.dtypes
         and tensor.dim() >= items + model.rank
         and 0 not in tensor.shape[-model.rank :]
@@ -48,11 +64,7 @@ def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Te
 def _fail(tensor: Tensor, name: str, model: Model, items: int) -> NoReturn:
     """Raise ShapeError with what is wrong. The texts would take longer than a small product."""
     axes = ", ".join(["*batch", *["item"] * items, *model.axes])
-    if not isinstance(tensor, Tensor):
-        raise ShapeError(
-            f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}] of the model {model.name!r}",
-            hint="torch.as_tensor makes one of arrays and lists",
-        )
+    check_tensor(tensor, name, axes)
     if tensor.dim() < items + model.rank:
         raise ShapeError(
             f"{name} has shape {list(tensor.shape)}, expected [{axes}] for the model {model.name!r}",

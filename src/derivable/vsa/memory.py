@@ -127,7 +127,9 @@ class ItemMemory(nn.Module):
 
         Raises DomainError for a name that is there, ShapeError for a vector that does not fit.
         """
-        return self.add_all([name], None if vector is None else vector.unsqueeze(0))
+        if vector is not None:
+            vector = check_vectors(vector, "the vector", self.model).unsqueeze(0)
+        return self.add_all([name], vector)
 
     def add_all(self, names: Iterable[Hashable], stacked: Tensor | None = None) -> ItemMemory:
         """Store vectors [item, *vector] under names, random ones if none are given; returns the memory itself."""

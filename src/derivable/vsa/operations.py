@@ -16,7 +16,7 @@ from torch import Tensor
 
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.vsa.arguments import check_pair, check_vectors, described, generator_of
+from derivable.vsa.arguments import check_pair, check_tensor, check_vectors, described, generator_of
 from derivable.vsa.leaf import leaf
 from derivable.vsa.model import Model
 from derivable.vsa.models import REGISTRY, get
@@ -85,7 +85,10 @@ def bundle(*items: Tensor, weights: Tensor | None = None, model: str | Model = "
             return functools.reduce(torch.add, items)
         stacked = torch.stack(torch.broadcast_tensors(*items), -record.rank - 1)
     if weights is not None:
-        if not isinstance(weights, Tensor) or weights.dim() < 1:
+        check_tensor(weights, "the tensor of weights", "*batch, item")
+        if weights.is_complex() and not stacked.is_complex():
+            raise ShapeError("weights are complex numbers, and the vectors are real")
+        if weights.dim() < 1:
             raise ShapeError(f"weights are {type(weights).__name__}, expected a tensor [*batch, item]")
         count = stacked.shape[-record.rank - 1]
         if weights.shape[-1] != count:
@@ -149,6 +152,7 @@ def power(a: Tensor, exponent: Tensor | float, *, model: str | Model = "block") 
         if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
             raise DomainError(f"the exponent is {exponent!r}, expected a number or a tensor [*batch]")
         exponent = torch.tensor(float(exponent), device=a.device, dtype=torch.float64)
+    check_tensor(exponent, "the tensor of exponents", "*batch")
     try:
         torch.broadcast_shapes(exponent.shape, a.shape[: a.dim() - record.rank])
     except RuntimeError:

@@ -69,6 +69,7 @@ from derivable.accelerator.trace.state import (
 from derivable.accelerator.trace.translate import ROWS, Ref, Translation
 from derivable.bridge.torch_parts import traced_in_compiled_code, tree_leaves, tree_map
 from derivable.core.arguments import several
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DerivableError, DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
 
@@ -261,7 +262,7 @@ def _tensor(value: Any) -> Any:
         return value
     if value.dtype.kind not in "fiubc":
         raise DomainError(f"an example input is an array of {value.dtype}, expected real numbers")
-    return torch.from_numpy(value)
+    return torch.from_numpy(np.ascontiguousarray(as_array(value, "an example input")))
 
 
 def _float_name(model: Callable, arguments: Mapping[str, Any]) -> str:

@@ -138,10 +138,11 @@ def _of_nests(circuit: Circuit, ring: Semiring) -> Callable:
 
 
 def _as_array(values, name: str):
-    import jax.numpy as jnp
+
+    from derivable.bridge.jax import as_jax
 
     try:
-        return jnp.asarray(values)
+        return as_jax(values, name)
     except (TypeError, ValueError):
         raise DomainError(
             f"{name} is a {type(values).__name__} that JAX cannot read", hint=f"give an array {name}[..., variable]"

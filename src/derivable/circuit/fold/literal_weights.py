@@ -13,8 +13,8 @@ import numpy as np
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.kernels.scaled import Scaled
 from derivable.core.arguments import check_on_cpu
-from derivable.core.arrays import as_array
-from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
+from derivable.core.arrays import as_array, as_floats
+from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,15 @@ def in_columns(circuit: Circuit, weights: Any, name: str) -> Any:
         return np.stack(np.broadcast_arrays(*ordered), axis=-1) if ordered else np.zeros(0)
     except ValueError:
         raise ShapeError(f"{name} holds arrays of different shapes, which do not broadcast") from None
+    except TypeError:
+        kinds = ", ".join(dict.fromkeys(str(column.dtype) for column in ordered))
+        raise TypeMismatchError(f"{name} holds values of different types: {kinds}") from None
 
 
 def _array(circuit: Circuit, weights, name: str) -> np.ndarray:
     weights = in_columns(circuit, weights, name)
     try:
-        array = as_array(weights, name)
-        if array.dtype.kind == "c":
-            raise TypeError("complex")
-        array = array.astype(np.float64, copy=False)
+        array = as_floats(weights, name)
     except (TypeError, ValueError):
         raise ShapeError(
             f"{name} must be an array of real numbers [*batch, variable], got {type(weights).__name__}"

@@ -20,6 +20,7 @@ from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
 from derivable.circuit.fold.log_values import LogValues, check_log_values
 from derivable.circuit.fold.pytree_weights import composed, fact_of, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
+from derivable.core.arrays import check_plain
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 _DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
@@ -121,6 +122,8 @@ class CircuitModule(nn.Module):
         if (
             type(weights) is torch.Tensor
             and weights.is_cpu
+            and weights.layout is torch.strided
+            and not weights.is_nested
             and weights.dim()
             and weights.shape[-1] == self.circuit.num_variables
         ):
@@ -130,6 +133,8 @@ class CircuitModule(nn.Module):
                     return call(engine, None, (weights,))[0]
             elif (
                 type(negative_weights) is torch.Tensor
+                and negative_weights.layout is torch.strided
+                and not negative_weights.is_nested
                 and negative_weights.shape == weights.shape
                 and negative_weights.is_cpu
                 and negative_weights.dtype is weights.dtype
@@ -236,6 +241,9 @@ class CircuitModule(nn.Module):
         dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
         if not isinstance(tensor, torch.Tensor):
             raise DomainError(f"{name} is a {type(tensor).__name__}, not a tensor", hint="use `circuit.evaluate`")
+        check_plain(tensor, name)
+        if tensor.layout is not torch.strided:
+            raise UnsupportedError(f"{name} of the layout {tensor.layout}", hint=f"convert them: `{name}.to_dense()`")
         if tensor.dtype in _HALF and torch.float32 in dtypes:
             return tensor.float()
         if tensor.dtype not in dtypes:

@@ -178,7 +178,8 @@ def _taken(name: str, facts: Any, look: Callable[[int], Any] | None = None) -> A
     if hasattr(facts, "levels") and hasattr(facts, "to_frame"):
         # An index of pandas with several levels.
         facts = facts.to_frame()
-    if not isinstance(facts, dict):
+    # One of SciPy's formats is a dictionary too.
+    if type(facts) is not dict:
         for names, column in (("column_names", "column"), ("columns", "to_series"), ("columns", "iloc")):
             # A lazy frame of polars warns where somebody looks at its `columns`.
             if hasattr(facts, column) and hasattr(facts, names):
@@ -293,7 +294,7 @@ def _values(name: str, label: Any, column: Any) -> np.ndarray | Texts:
         return Elsewhere(column).on_host()
     values = column if hasattr(column, "__array__") else np.fromiter(column, dtype=object, count=len(column))
     what = f"column {label!r} of the facts for `{name}`"
-    array = _unmasked(values) if isinstance(values, np.ma.MaskedArray) else as_array(values, what)
+    array = _unmasked(values) if isinstance(values, np.ma.MaskedArray) else as_array(values, what, with_missing=True)
     if array.dtype.kind != "T" or len(array) < policy().many or array.ndim != 1:
         return array
     try:
@@ -385,7 +386,8 @@ def _tensors(column: Any) -> np.ndarray:
 
 def _real(name: str, label: Any, column: Any) -> np.ndarray:
     """Decimals as numbers of 64 bits, which have 15 to 17 digits; a DerivableWarning says where that is too few."""
-    numbers = column.cast(arrow.float64())
+    # By way of texts, which are rounded once: Arrow's own conversion misses the nearest number in one of eight.
+    numbers = column.cast(arrow.string()).cast(arrow.float64())
     if column.type.precision > EXACT_DIGITS and not numbers.cast(column.type, safe=False).equals(column):
         warn(
             f"facts for `{name}`: column {label!r} is of type {column.type}, and some values have more digits than f64",

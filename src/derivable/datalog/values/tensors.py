@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.arrays import readable
+
 
 def is_tensor(value: Any) -> bool:
     """Whether a Python value is an array with at least no dimension, of numbers or bools."""
@@ -28,7 +30,8 @@ def key_of(value: Any) -> tuple:
         return "numpy", value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes()
     if value.requires_grad or value.device.type != "cpu":
         return "torch", id(value)
-    return "torch", str(value.dtype), tuple(value.shape), value.detach().contiguous().numpy().tobytes()
+    array = readable(value.detach(), "a tensor of the facts").contiguous().numpy()
+    return "torch", str(value.dtype), tuple(value.shape), array.tobytes()
 
 
 def unchangeable(value: Any) -> Any:

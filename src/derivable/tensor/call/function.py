@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.bridge.arrays import refuse_unreadable
+from derivable.algebra import semirings
+from derivable.bridge.arrays import library_name, refuse_unreadable
 from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.core.registry import suggestion
@@ -21,7 +22,7 @@ from derivable.tensor.language.binding import by_name
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import Type
 from derivable.tensor.values.narrow import rounded, widened, widest
-from derivable.tensor.values.values import Coordinates, is_sparse, library_of, tracker
+from derivable.tensor.values.values import Coordinates, dense_array, elements, is_sparse, library_of, tracker
 
 
 class Function:
@@ -97,9 +98,7 @@ class Function:
             refuse_unreadable(value)
         if set(values) != set(self.variables):
             raise self._wrong_names(values, self.variables)
-        operands = [values[name] for name in self.variables]
-        for name, operand in zip(self.variables, operands):
-            _check_operand(name, operand, self.program.inputs[name])
+        operands = [_operand(name, values[name], self.program.inputs[name]) for name in self.variables]
         wide, narrow = widened(operands)
         if self.backend or tracker(operands) == "elsewhere":
             return rounded(self._gathered(dict(zip(self.variables, wide))), narrow)
@@ -201,8 +200,9 @@ def _is_shapeless(value: Any) -> bool:
     return isinstance(value, Mapping) and library_of(value) == "coordinates"
 
 
-def _check_operand(name: str, value: Any, of: Type) -> None:
-    """Raises DomainError for what is no array of numbers."""
+def _operand(name: str, value: Any, of: Type) -> Any:
+    """A tensor of torch or an array of JAX as it is, others as arrays of floats. Raises DomainError for what is no
+    array of numbers."""
     if of.element != "real":
         raise DomainError(
             f"the input `{name}` is {of}, and the function takes arrays of reals",
@@ -213,6 +213,9 @@ def _check_operand(name: str, value: Any, of: Type) -> None:
             f"the input `{name}` is a {type(value).__name__}, and the function takes dense arrays",
             hint=f"of a sparse one it takes the values: Function(program, patterns={{{name!r}: ...}})",
         )
+    if isinstance(value, (int, float)) or library_name(value) != "NumPy":
+        return value
+    return elements(dense_array(value, name), semirings.get("real"), name)
 
 
 def _wrong_values(name: str, held: Held, shape: Shape) -> ShapeError:

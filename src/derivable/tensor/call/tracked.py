@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from derivable.bridge.arrays import refuse_unreadable
 from derivable.bridge.protocol import Shape
 from derivable.core.diagnostics import DomainError, UnsupportedError
 from derivable.tensor.call.engine import ProgramEngine
@@ -123,6 +124,7 @@ def _engine(
 
 def _operand(kernel: Kernel, value: Any, of: Type, name: str) -> tuple[Held | Shape, Any] | None:
     """(where the entries are, an array of a library [entry]) of an argument that is differentiated, else None."""
+    refuse_unreadable(value)
     if tracker([value]) is None or not (of == REAL or is_tensor(of)):
         return None
     format = kernel.formats.get(name)

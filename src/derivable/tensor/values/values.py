@@ -151,11 +151,16 @@ class Coordinates(Unfrozen):
         shape = tuple(self.shape[axis] for axis in axes)
         return self._sorted(shape, self.indices[list(axes)], self.values, semirings.get("real"))
 
+    def _numbers(self) -> np.ndarray:
+        """[entry] values as an array of NumPy. Raises UnsupportedError for those that are differentiated."""
+        return as_array(self.values, "the tensor of values")
+
     def to_numpy(self, zero: Any = 0.0) -> np.ndarray:
         """A dense array. zero: that of the semiring."""
+        values = self._numbers()
         with fitting(self.shape):
-            dense = full(self.shape, zero, self.values.dtype)
-        dense[tuple(self.indices)] = self.values
+            dense = full(self.shape, zero, values.dtype)
+        dense[tuple(self.indices)] = values
         return dense
 
     def to_dict(self) -> Any:
@@ -183,7 +188,7 @@ class Coordinates(Unfrozen):
                 f"scipy's {format} holds matrices, and this is a tensor of order {self.order}",
                 hint="ask for `scipy_coo`, or for `coordinates`",
             )
-        found = sparse.coo_array((in_64_bits(self.values), tuple(self.indices)), shape=self.shape)
+        found = sparse.coo_array((in_64_bits(self._numbers()), tuple(self.indices)), shape=self.shape)
         with fitting(self.shape):
             return found.asformat(format)
 
@@ -211,7 +216,7 @@ class Coordinates(Unfrozen):
     def to_sparse(self, zero: Any = 0.0) -> Any:
         """A `sparse.COO` of pydata. zero: that of the semiring."""
         sparse = optional_module("sparse", "sparse", "sparse")
-        values = in_64_bits(self.values)
+        values = in_64_bits(self._numbers())
         fill = np.asarray(zero).astype(values.dtype)[()]
         return sparse.COO(self.indices, values, self.shape, has_duplicates=False, sorted=True, fill_value=fill)
 
