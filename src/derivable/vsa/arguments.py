@@ -34,11 +34,11 @@ def generator_of(given: Any, device: Any = None) -> torch.Generator | None:
     return torch.Generator(device or "cpu").manual_seed(seed_of(given, "generator"))
 
 
-def check_tensor(tensor: Any, name: str, axes: str) -> Tensor:
+def check_tensor(tensor: Any, name: str, axes: str, of: str = "") -> Tensor:
     """The tensor, if it is a dense one of numbers [axes]. Raises ShapeError, and UnsupportedError as `check_plain`."""
     if not isinstance(tensor, Tensor):
         raise ShapeError(
-            f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}]",
+            f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}]{of}",
             hint="torch.as_tensor makes one of arrays and lists",
         )
     check_plain(tensor, name)
@@ -64,7 +64,7 @@ def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Te
 def _fail(tensor: Tensor, name: str, model: Model, items: int) -> NoReturn:
     """Raise ShapeError with what is wrong. The texts would take longer than a small product."""
     axes = ", ".join(["*batch", *["item"] * items, *model.axes])
-    check_tensor(tensor, name, axes)
+    check_tensor(tensor, name, axes, f" of the model {model.name!r}")
     if tensor.dim() < items + model.rank:
         raise ShapeError(
             f"{name} has shape {list(tensor.shape)}, expected [{axes}] for the model {model.name!r}",
