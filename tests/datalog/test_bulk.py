@@ -131,7 +131,7 @@ def test_rows_in_order_of_a_column_need_no_set(batches, data):
 
 def test_files_with_a_key_are_read_without_a_set(calls_of):
     """Of rows that ascend, or have a column of different values, nobody asks whether they were there."""
-    placed = calls_of(relations, "place_rows")
+    placed = calls_of(relations, "intern_rows")
     rng, count = np.random.default_rng(0), 20_000
     amounts = rng.random(count).round(3)
     program = dv.Program("""

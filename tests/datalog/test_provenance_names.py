@@ -13,7 +13,7 @@ from derivable.cli.main import main
 from derivable.compat import scallopy
 from derivable.core.diagnostics import DerivableWarning, DomainError, UnsupportedError
 from derivable.core.registry import one_letter_off
-from derivable.datalog.tags.provenance import PROVENANCES, proofs_kept, provenance_of, scallop_name
+from derivable.datalog.tags.provenance import PROVENANCES, proofs_per_tag, provenance_of, scallop_name
 
 # name -> (the record, k)
 NAMES = {
@@ -48,7 +48,7 @@ PROGRAM = "rel a = {0.5::1, 0.5::2} rel q() = a(1) or a(2) query q"
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_papers(name):
     record = provenance_of(name)
-    assert (record.name, proofs_kept(name, record, None)) == NAMES[name]
+    assert (record.name, proofs_per_tag(name, record, None)) == NAMES[name]
 
 
 @pytest.mark.parametrize("name", PROVENANCES.known())

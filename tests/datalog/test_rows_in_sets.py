@@ -148,7 +148,7 @@ def test_rows_are_entered_into_sets_once():
     table = Table("r", [I64, I64])
     table.insert([np.arange(20_000) // 50, np.arange(20_000) % 50], 20_000)
     assert table.row_set.is_stale
-    table.row_set.enter(table)
+    table.row_set.use_prefixes(table)
     sets = table.row_set.prefix_sets
     table.row_set.update(table)
     assert sets is not None

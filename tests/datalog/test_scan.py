@@ -133,7 +133,7 @@ def test_words_of_any_layout_are_filtered(costs, layout):
         case _:
             column = np.repeat(values, 3)[::3]
     few = Table("few", [I64])
-    few.row_set.leave(few)
+    few.row_set.use_hash(few)
     few.insert([np.array([7, 55, 2999, 4000])], 4)
     rows, numbers = scan.among(few, [column], len(values))
     assert rows.tolist() == np.flatnonzero(np.isin(values, [7, 55, 2999])).tolist()

@@ -74,7 +74,7 @@ class CustomInference(torch.nn.Module):
         assert isinstance(tags, CustomTags)
         for name, facts in self.outputs.items():
             table = evaluation.tables[name]
-            table.row_set.leave(table)
+            table.row_set.use_hash(table)
             places = table.find(tuple_columns(self.ram.relations[name], facts, store.symbols), len(facts))
             numbers = [None if place < 0 else table.tags[place : place + 1] for place in places.tolist()]
             found += [None if n is None or tags.is_zero(n)[0] else tags.recovered(n)[0] for n in numbers]

@@ -19,7 +19,7 @@ from derivable.datalog.api.program import Program
 from derivable.datalog.facts.inputs import InputMapping, Varying
 from derivable.datalog.run.limits import Limits, checked_limits
 from derivable.datalog.tags.custom import Provenance
-from derivable.datalog.tags.provenance import EXACT, carrier_of, proofs_kept, provenance_of
+from derivable.datalog.tags.provenance import EXACT, carrier_of, proofs_per_tag, provenance_of
 from derivable.datalog.values.terms import show_value
 from derivable.nn.batch import BatchLogic, each
 from derivable.nn.declared import (
@@ -146,7 +146,7 @@ class Logic(torch.nn.Module):
     ):
         super().__init__()
         record = provenance_of(provenance)
-        k = proofs_kept(provenance, record, k)
+        k = proofs_per_tag(provenance, record, k)
         if log_probabilities and record is not EXACT:
             raise UnsupportedError(
                 f"{record.name} has no log-space form",

@@ -147,7 +147,7 @@ class Groups:
             return None, [], 1
         columns = [body.column(c) for c in range(width)]
         if self.groups is not None:
-            self.groups.row_set.leave(self.groups)
+            self.groups.row_set.use_hash(self.groups)
             count = self.groups.size
             keys = [self.groups.column(c) for c in range(width)]
             if self.has_tags:
@@ -172,7 +172,7 @@ class Groups:
                 rest = rest // size
             return number, keys[::-1], product
         seen = Table("groups", body.types[:width])
-        seen.row_set.leave(seen)
+        seen.row_set.use_hash(seen)
         number = seen.insert(columns, body.size)
         return number, [seen.column(c) for c in range(width)], seen.size
 

@@ -223,7 +223,7 @@ def _facts(executor: Executor, stratum: m.Stratum, seeds: Mapping[str, FactColum
 def _few_rows(name: str, types: Sequence[Any]) -> Table:
     """An empty table for few rows: sets by prefix are for many, and these have few of each."""
     made = Table(name, types)
-    made.row_set.leave(made)
+    made.row_set.use_hash(made)
     return made
 
 

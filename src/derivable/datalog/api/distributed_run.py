@@ -25,7 +25,7 @@ from derivable.datalog.facts.load import checked_words, known_relation, load_rel
 from derivable.datalog.facts.store import FactStore, new_store
 from derivable.datalog.run.limits import Limits
 from derivable.datalog.tables.storage import Table
-from derivable.datalog.tags.provenance import proofs_kept, provenance_of, tags_of
+from derivable.datalog.tags.provenance import proofs_per_tag, provenance_of, tags_of
 from derivable.datalog.tags.random_facts import RandomFacts
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DistributedRun(ABC):
         self.local = {name: self.checked(name, rows, store) for name, rows in local.items()}
         self.provenance = self._default(store) if provenance is None else provenance
         self.record = provenance_of(self.provenance)
-        self.k = proofs_kept(provenance, self.record, k)
+        self.k = proofs_per_tag(provenance, self.record, k)
         self.name: str = self.provenance if isinstance(self.provenance, str) else self.record.name
         self.distribution = Distribution.of(plan, (*frames, *local), sizes, self.provenance)
 

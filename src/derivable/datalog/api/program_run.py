@@ -16,7 +16,7 @@ from derivable.datalog.facts.inputs import taken
 from derivable.datalog.facts.store import new_store
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.run.limits import EXACT_HINT, Watch
-from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, in_rounds, proofs_kept, provenance_of
+from derivable.datalog.tags.provenance import EXACT, Inference, carrier_of, in_rounds, proofs_per_tag, provenance_of
 from derivable.datalog.tags.random_facts import RandomFacts
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ProgramRun:
     ) -> ProgramRun:
         """A run with these options. Raises DomainError for those that exclude each other."""
         record = None if provenance is None else provenance_of(provenance)
-        k, seed = proofs_kept(provenance, record, k), seed_of(seed)
+        k, seed = proofs_per_tag(provenance, record, k), seed_of(seed)
         if (stop_at_goal or device is not None) and keep:
             what = "a run that ends at its goal" if stop_at_goal else "a run on a device"
             raise DomainError(f"{what} has nothing to go on from", hint="keep=False")

@@ -102,7 +102,7 @@ def _tags_shown(stage: str, provenance: Any) -> Any:
     from derivable.algebra.semiring import Semiring
     from derivable.algebra.semirings import boolean
     from derivable.datalog.kernels.proof_form import ProofForm
-    from derivable.datalog.tags.provenance import TOP_PROOFS, proofs_kept, provenance_of
+    from derivable.datalog.tags.provenance import TOP_PROOFS, proofs_per_tag, provenance_of
     from derivable.datalog.tags.tags import SemiringTags
 
     record = None if provenance is None else provenance_of(provenance)
@@ -110,7 +110,7 @@ def _tags_shown(stage: str, provenance: Any) -> Any:
         return None
     if record is TOP_PROOFS:
         # Of a run whose samples have up to 64 literals, and no choices.
-        return ProofForm(proofs_kept(provenance, record, None), 1, 0)
+        return ProofForm(proofs_per_tag(provenance, record, None), 1, 0)
     if isinstance(record, Semiring) and not record.is_exact:
         return SemiringTags(record, RandomFacts()).typed
     raise UnsupportedError(

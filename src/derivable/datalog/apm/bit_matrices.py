@@ -1,7 +1,7 @@
 """Matrices of bits: recursions on a device that are products of relations without tags.
 
 Where all rules leave the same column alone, they are inclusions of rows. A few passes over all rows end most of these;
-for others the strongly connected components are found on the host, and each is solved after those that it includes,
+for others the strongly connected components are computed on the host, and each is solved after those that it includes,
 either on the host or level by level on the device, by what the launches of levels and the way there and back take. All
 other recursions go in rounds until no bit is new.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from derivable.circuit.kernels.and_or import grouped, heights
-from derivable.datalog.apm.matrices import ROUNDS, Domain, Found, Recursion
+from derivable.datalog.apm.matrices import ROUNDS, Closure, Domain, Recursion
 from derivable.datalog.kernels import device_bits as bits
 from derivable.datalog.ram.products import Product
 from derivable.datalog.shortcuts.condensed import Condensed, words_for
@@ -37,7 +37,7 @@ def solve(
     device: Any,
     tables: Sequence[Any],
     watch: Callable[[int], Any],
-) -> Found | None:
+) -> Closure | None:
     """The end of a recursion; None if it is to go pair by pair.
 
     tables  see `Recursion`
@@ -57,7 +57,7 @@ def solve(
     for name, words, end, total in zip(relations, matrices, ends, totals):
         pairs = BitPairs(words, end, total, (recursion.domain(name, 0), recursion.domain(name, 1)))
         columns.append((BitColumn(pairs, 0), BitColumn(pairs, 1)))
-    return Found(columns, f"matrices of bits, {recursion.shapes}; {how}")
+    return Closure(columns, f"matrices of bits, {recursion.shapes}; {how}")
 
 
 class BitPairs:
@@ -111,7 +111,7 @@ class _Bits(Recursion):
         return max(sizes) <= self.memory() and (self.is_condensed or max(sizes) <= ROUND_BYTES)
 
     def solved(self, look: Callable[[], Any]) -> tuple[list[Any], str]:
-        """[relation] upright matrices, and how they were found."""
+        """[relation] upright matrices, and how they were computed."""
         if self.is_condensed:
             state, how = self.by_inclusion()
         else:
@@ -124,8 +124,8 @@ class _Bits(Recursion):
         rows, columns = (self.domain(name, c).numbers(self.begin[name][c]) for c in (1 - lane, lane))
         return bits.fill(rows, columns, self.size(name, 1 - lane), width_of(self.size(name, lane)))
 
-    def graph(self, k: int, place: int) -> tuple[Any, Any]:
-        return self.by_target(*self.numbered(k, place), self.size(self.products[k].target, place))
+    def graph(self, k: int, target_column: int) -> tuple[Any, Any]:
+        return self.by_target(*self.numbered(k, target_column), self.size(self.products[k].target, target_column))
 
     def by_target(self, targets: Any, sources: Any, rows: int) -> tuple[Any, Any]:
         """(offsets, sources) of edges."""
@@ -157,13 +157,13 @@ class _Bits(Recursion):
             rows += self.size(name, 1 - self.lane[name])
         targets, sources = [], []
         for k, one in enumerate(self.products):
-            place = 1 - self.lane[one.target]
-            if one.sides[place].edges is None:
-                own = other = torch.arange(self.size(one.target, place), device=self.device)
+            column = 1 - self.lane[one.target]
+            if one.sides[column].edges is None:
+                target_rows = source_rows = torch.arange(self.size(one.target, column), device=self.device)
             else:
-                own, other = self.numbered(k, place)
-            targets.append(own + first[one.target])
-            sources.append(other + first[one.source])
+                target_rows, source_rows = self.numbered(k, column)
+            targets.append(target_rows + first[one.target])
+            sources.append(source_rows + first[one.source])
         graph = self.by_target(torch.cat(targets), torch.cat(sources), rows)
         words = torch.cat([self.filled(name) for name in self.relations])
         words, how = _included(words, *graph)
@@ -172,7 +172,7 @@ class _Bits(Recursion):
 
 
 def _included(words: Any, offsets: Any, sources: Any) -> tuple[Any, str]:
-    """Rows [row, word] with all that they include along these edges, and how that was found.
+    """Rows [row, word] with all that they include along these edges, and how that was computed.
 
     All rows are passed through, as often as costs less than to look for components. A pass goes on from what it has
     written itself; where the last one has written nothing new, no row misses anything.
@@ -196,7 +196,7 @@ def _included(words: Any, offsets: Any, sources: Any) -> tuple[Any, str]:
 class _Levels:
     """Components of rows by the length of the longest path of inclusions that they begin.
 
-    order  [place] components, level after level
+    order  [rank] components, level after level
     ends   [level + 1] where each begins
     """
 
@@ -207,8 +207,8 @@ class _Levels:
         children, level = component[condensed.links], np.zeros(count, np.int64)
         heights(condensed.ends, children, level)
         self.ends, self.order = grouped(level, int(level.max(initial=0)) + 1)
-        self.place = np.empty(count, np.int64)
-        self.place[self.order] = np.arange(count)
+        self.rank = np.empty(count, np.int64)
+        self.rank[self.order] = np.arange(count)
         self.component, self.children = component, children
 
     @property
@@ -241,14 +241,14 @@ class _Levels:
             return torch.from_numpy(np.ascontiguousarray(array, np.int64)).to(device)
 
         def graph(starts: np.ndarray, sources: np.ndarray) -> tuple[Any, Any]:
-            """Edges of components by their places."""
+            """Edges of components by their ranks."""
             sizes = np.diff(starts)[self.order]
             offsets = np.concatenate([[0], np.cumsum(sizes)])
             at = np.repeat(starts[:-1][self.order] - offsets[:-1], sizes) + np.arange(offsets[-1])
             return moved(offsets), moved(sources[at])
 
         device_words = bits.included(words, *graph(condensed.bounds, condensed.order))
-        links = graph(condensed.ends, self.place[self.children])
+        links = graph(condensed.ends, self.rank[self.children])
         for start, stop in zip(self.ends[1:-1].tolist(), self.ends[2:].tolist()):
             bits.include(device_words, device_words, *links, start, stop)
-        return device_words[moved(self.place[self.component])]
+        return device_words[moved(self.rank[self.component])]

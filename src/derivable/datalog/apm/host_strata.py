@@ -23,8 +23,8 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra, Untagged
 from derivable.datalog.tags.topkproofs import TopProofTags
 
-# Seconds, about, of a row on the host, of one that is a fact or given, and of an instruction that Python runs.
-ROW, GIVEN, INSTRUCTION = 3e-8, 1e-7, 5e-5
+# Seconds, about, of a row on the host, of a fact or a row from before, and of an instruction that Python runs.
+ROW, FACT, INSTRUCTION = 3e-8, 1e-7, 5e-5
 # Seconds, about, of a launch, by the kind of device; launches of an instruction, and rounds of a recursion.
 LAUNCH = {"cuda": 1e-5}
 LAUNCHES, ROUNDS = 20, 8
@@ -145,7 +145,7 @@ def _is_cheaper(executor: Executor, stratum: m.Stratum, launch: float) -> bool:
     rows = sum(len(facts.relations.get(name, FactColumns())) for name in stratum.relations)
     rows += sum(executor.tables[name].size for name in stratum.reads)
     estimator = Estimator(executor.statistics, isinstance(executor.mode, Untagged))
-    seconds = rows * GIVEN
+    seconds = rows * FACT
     for instruction in stratum.once:
         seconds += INSTRUCTION
         if isinstance(instruction, m.Store):

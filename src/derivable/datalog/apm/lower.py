@@ -252,9 +252,9 @@ class _Lowering(Tables):
             return {"known": known, "recent": fresh}
         recent = self.distinct(name, tables)
         known, _ = self.inserted(recent, None)
-        places = self.places(recent, known)
-        best = tuple(self.graph.one(n.Put, t, places.columns[0], t, known.size) for t in recent.tags)
-        return {"known": replace(known, tags=best), "recent": recent, "places": places}
+        row_numbers = self.row_numbers(recent, known)
+        best = tuple(self.graph.one(n.Put, t, row_numbers.columns[0], t, known.size) for t in recent.tags)
+        return {"known": replace(known, tags=best), "recent": recent, "row_numbers": row_numbers}
 
     def is_certain(self, name: str) -> bool:
         """Whether nothing makes the rows of a relation better."""
@@ -269,10 +269,10 @@ class _Lowering(Tables):
         """The rows that are not recent."""
         if self.is_certain(name):
             return self.elements(self.parts[name, "known"], self.parts[name, "recent"], True)
-        rows, places = self.everything(name, self.parts), self.parts[name, "places"]
-        leaves = self.constant(False, "bool", places.size)
+        rows, row_numbers = self.everything(name, self.parts), self.parts[name, "row_numbers"]
+        leaves = self.constant(False, "bool", row_numbers.size)
         mask = self.constant(True, "bool", rows.size)
-        stays = self.graph.one(n.Put, leaves, places.columns[0], mask, rows.size)
+        stays = self.graph.one(n.Put, leaves, row_numbers.columns[0], mask, rows.size)
         return self.only(rows, stays)
 
     # Queries: figure 14
@@ -297,13 +297,13 @@ class _Lowering(Tables):
         name = f"piece {self.pieces} of {operator_texts([first[0]])[0]}"
         rows = self.inputs(name, [c.type for c in table.columns.values()], [c.type for c in table.tags])
         rows = Table(dict(zip(table.columns, rows.columns.values())), rows.tags, rows.size)
-        rows_found = self.headed(store, rows, others)
+        stored_rows = self.headed(store, rows, others)
         name = store.relation
-        folded, is_whole = self.folded(name, rows_found), not self.is_certain(name)
-        made = self.graph(n.Pieces, name, table.all, rows.all, rows_found.all, folded.all, is_whole)
+        folded, is_whole = self.folded(name, stored_rows), not self.is_certain(name)
+        made = self.graph(n.Pieces, name, table.all, rows.all, stored_rows.all, folded.all, is_whole)
         size = made[0].size
         assert size is not None
-        return rows_found.like(made, size)
+        return stored_rows.like(made, size)
 
     def folded(self, name: str, table: Table) -> Table:
         """The same, each row once if their tags can be added up."""
@@ -519,8 +519,8 @@ class _Lowering(Tables):
         if self.is_certain(name):
             return {"known": known, "recent": fresh}
         # Rows are sorted by their numbers in the set, one key.
-        places = self.places(candidates, known).columns[0]
-        (ordered,), groups = self.grouped([places], candidates.size)
+        row_numbers = self.row_numbers(candidates, known).columns[0]
+        (ordered,), groups = self.grouped([row_numbers], candidates.size)
         order, first, _ = groups
         one_each, at = (self.graph.one(n.Gather, column, first) for column in (order, ordered))
         if self.proofs is None:
@@ -533,7 +533,7 @@ class _Lowering(Tables):
         rows = self.at(Table(candidates.columns, (), candidates.size), self.graph.one(n.Gather, one_each, chosen))
         recent = replace(rows, tags=tuple(self.graph.one(n.Gather, t, chosen) for t in tags))
         moved = Table({0: self.graph.one(n.Gather, at, chosen)}, (), rows.size)
-        return {"known": replace(known, tags=known_tags), "recent": recent, "places": moved}
+        return {"known": replace(known, tags=known_tags), "recent": recent, "row_numbers": moved}
 
     def improved(
         self, candidates: Table, groups: tuple[Column, ...], at: Column, earlier: Table, fresh: Table, known: Column

@@ -22,15 +22,15 @@ from derivable.datalog.ram.products import Product
 SHARE = 8
 # Rounds between looks of the host whether there is an end, for matrices of that many entries at most.
 ROUNDS, MANY = 4, 1 << 24
-# Values are ranks from that many times as many values as are given on, and that many.
+# Values are ranks from SPREAD times as many values as columns have, and FEW.
 SPREAD, FEW = 2, 1 << 12
 
 Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Found:
-    """All rows of each relation, sorted, with the columns of their tags if they have some; and how they were found."""
+class Closure:
+    """All rows of each relation, sorted, with columns of their tags if they have some, and how they were computed."""
 
     rows: list[tuple[Any, ...]]
     note: str
@@ -63,11 +63,11 @@ class Recursion(ABC):
         has some"""
         self.products, self.relations, self.device = products, list(relations), device
         self.begin = dict(zip(relations, tables))
-        given = iter(tables[len(relations) :])
+        remaining = iter(tables[len(relations) :])
         self.edges: dict[Key, Any] = {
-            (k, place): next(given)
+            (k, target_column): next(remaining)
             for k, one in enumerate(products)
-            for place, side in enumerate(one.sides)
+            for target_column, side in enumerate(one.sides)
             if side.edges is not None
         }
         self.class_of = self._classes()
@@ -77,22 +77,22 @@ class Recursion(ABC):
         """(relation, column) -> the one that stands for all columns that pass into one another."""
         class_of = {(name, column): (name, column) for name in self.relations for column in (0, 1)}
         for one in self.products:
-            for place, side in enumerate(one.sides):
+            for target_column, side in enumerate(one.sides):
                 if side.edges is None:
-                    old, new = class_of[one.source, side.column], class_of[one.target, place]
+                    old, new = class_of[one.source, side.column], class_of[one.target, target_column]
                     class_of = {key: new if of == old else of for key, of in class_of.items()}
         return class_of
 
     def _domains(self) -> dict[tuple[str, int], Domain]:
-        given: dict[tuple[str, int], list[Any]] = {of: [] for of in self.class_of.values()}
+        words_of: dict[tuple[str, int], list[Any]] = {of: [] for of in self.class_of.values()}
         for name, columns in self.begin.items():
             for column, words in enumerate(columns[:2]):
-                given[self.class_of[name, column]].append(words)
-        for (k, place), (targets, sources, *_) in self.edges.items():
+                words_of[self.class_of[name, column]].append(words)
+        for (k, target_column), (targets, sources, *_) in self.edges.items():
             one = self.products[k]
-            given[self.class_of[one.target, place]].append(targets)
-            given[self.class_of[one.source, one.sides[place].column]].append(sources)
-        some = {of: [words for words in columns if len(words)] for of, columns in given.items()}
+            words_of[self.class_of[one.target, target_column]].append(targets)
+            words_of[self.class_of[one.source, one.sides[target_column].column]].append(sources)
+        some = {of: [words for words in columns if len(words)] for of, columns in words_of.items()}
         ends = [torch.stack(torch.aminmax(words)) for columns in some.values() for words in columns]
         read = iter(torch.stack(ends).tolist() if ends else ())
         domains = {}
@@ -123,7 +123,9 @@ class Recursion(ABC):
         """relation -> the column that all products leave alone; None if there is no such."""
         lanes: dict[str, int] = {}
         for one in self.products:
-            through = [(side.column, place) for place, side in enumerate(one.sides) if side.edges is None]
+            through = [
+                (side.column, target_column) for target_column, side in enumerate(one.sides) if side.edges is None
+            ]
             if len(through) == 1:
                 ((source, target),) = through
                 if lanes.setdefault(one.source, source) != source or lanes.setdefault(one.target, target) != target:
@@ -132,8 +134,10 @@ class Recursion(ABC):
             for one in self.products:
                 if all(side.edges is None for side in one.sides) and one.source in lanes:
                     column = lanes[one.source]
-                    place = next(place for place, side in enumerate(one.sides) if side.column == column)
-                    if lanes.setdefault(one.target, place) != place:
+                    target_column = next(
+                        target_column for target_column, side in enumerate(one.sides) if side.column == column
+                    )
+                    if lanes.setdefault(one.target, target_column) != target_column:
                         return None
         is_known = all(name in lanes for name in self.relations)
         two_sided = any(all(side.edges is not None for side in one.sides) for one in self.products)
@@ -152,12 +156,12 @@ class Recursion(ABC):
     def shapes(self) -> str:
         return ", ".join(f"{name} {self.size(name, 0):,} x {self.size(name, 1):,}" for name in self.relations)
 
-    def numbered(self, k: int, place: int) -> tuple[Any, Any]:
+    def numbered(self, k: int, target_column: int) -> tuple[Any, Any]:
         """The edges of a side as numbers of values."""
         one = self.products[k]
-        targets, sources = self.edges[k, place][:2]
-        column = one.sides[place].column
-        return self.domain(one.target, place).numbers(targets), self.domain(one.source, column).numbers(sources)
+        targets, sources = self.edges[k, target_column][:2]
+        column = one.sides[target_column].column
+        return self.domain(one.target, target_column).numbers(targets), self.domain(one.source, column).numbers(sources)
 
     # Rounds
 
@@ -166,7 +170,7 @@ class Recursion(ABC):
         """The matrix of the rows before the recursion."""
 
     @abstractmethod
-    def graph(self, k: int, place: int) -> Any:
+    def graph(self, k: int, target_column: int) -> Any:
         """The edges of a side by target, for `included`."""
 
     @abstractmethod
@@ -211,7 +215,7 @@ class Recursion(ABC):
         into, matrix = state[one.target], state[one.source]
         lane = self.lane[one.target]
         row = 1 - lane
-        rows, lanes = (self.size(one.source, one.sides[place].column) for place in (row, lane))
+        rows, lanes = (self.size(one.source, one.sides[target_column].column) for target_column in (row, lane))
         if self.lane[one.source] != one.sides[lane].column:
             matrix = self.turned(matrix, lanes, rows)
         made = self.size(one.target, row)

@@ -178,7 +178,7 @@ def run_on_device(
 def _whole_or_cut(ram: m.Ram, arrays: Torch, run: Callable[[bool], dict[str, Part]]) -> dict[str, Part]:
     """What a run gives that cuts no rows; where joins have more pairs than torch sorts, or had many when there was no
     memory left, what one gives that cuts them, and later runs of the program begin with that."""
-    saved = ram.plans.setdefault("apm", _Kept())
+    saved = ram.plans.setdefault("apm", _Programs())
     if JOINS not in saved:
         try:
             return run(False)
@@ -413,7 +413,7 @@ def run_program(
     for name, relation in ram.relations.items():
         width, sets = len(relation.types), None if relation.is_certain else proofs
         if name in computed:
-            inputs[name] = _given(computed[name], arrays, tags is not None, sets)
+            inputs[name] = _computed_columns(computed[name], arrays, tags is not None, sets)
             continue
         columns, variables = facts.relations.get(name, FactColumns()).joined(width)
         rows = columns or [np.zeros(len(variables), np.int64)]
@@ -442,7 +442,7 @@ def run_program(
     return model
 
 
-def _given(table: Table, arrays: Arrays, is_tagged: bool, proofs: ProofLanes | None) -> list[Any]:
+def _computed_columns(table: Table, arrays: Arrays, is_tagged: bool, proofs: ProofLanes | None) -> list[Any]:
     """The columns of a relation that the host has computed, its rows sorted, and those of its tags."""
     columns = [table.column(c) for c in range(len(table.types))]
     order = np.lexsort(columns[::-1]) if columns else np.arange(table.size)
@@ -464,7 +464,7 @@ def _prepared(
 ) -> tuple[dict[str, Any], Prepared]:
     """The tables of a program's relations and what runs it, from an earlier run where nothing in it is of that run."""
     wanted = None if names is None else tuple(names)
-    saved, key = ram.plans.setdefault("apm", _Kept()), (typed, at_once, wanted, there, may_cut)
+    saved, key = ram.plans.setdefault("apm", _Programs()), (typed, at_once, wanted, there, may_cut)
     entry = saved.get(key)
     if entry is None:
         tables = lower(ram, typed, host, at_once, there, may_cut)
@@ -475,11 +475,11 @@ def _prepared(
     return entry
 
 
-class _Kept(dict):
-    """Programs that later runs may have again; a copy makes its own."""
+class _Programs(dict):
+    """Prepared programs that later runs use again; a copy begins without any."""
 
     def __reduce__(self) -> tuple:
-        return _Kept, ()
+        return _Programs, ()
 
 
 def _fact_tags(tags: ColumnTags, variables: np.ndarray) -> Any:

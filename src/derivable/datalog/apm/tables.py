@@ -239,7 +239,7 @@ class Tables:
         assert known.size is not None
         return Table({0: known}, (), known.size), self.certain(fresh)
 
-    def places(self, rows: Table, known: Table) -> Table:
+    def row_numbers(self, rows: Table, known: Table) -> Table:
         """Where rows are among those of a set."""
         numbers = self.graph.one(n.Locate, tuple(rows.columns.values()), rows.size, known.columns[0])
         return Table({0: numbers}, (), rows.size)

@@ -16,7 +16,7 @@ import torch
 
 from derivable.algebra.semiring import TypedSemiring
 from derivable.core.diagnostics import LimitError
-from derivable.datalog.apm.matrices import Found, Recursion
+from derivable.datalog.apm.matrices import Closure, Recursion
 from derivable.datalog.kernels import device_bits as bits
 from derivable.datalog.kernels.tag_rows import include_rows_kernel
 from derivable.datalog.ram.products import Product
@@ -36,7 +36,7 @@ def solve(
     arrays: Any,
     tables: Sequence[Any],
     watch: Callable[[int], Any],
-) -> Found | None:
+) -> Closure | None:
     """The end of a recursion; None if it is to go row by row. See `bit_matrices.solve`."""
     recursion = _Tags(products, relations, typed, arrays, tables)
     if not recursion.fits():
@@ -56,7 +56,7 @@ def solve(
         rows, lanes = recursion.there(matrix).nonzero(as_tuple=True)
         watch(len(rows))
         columns.append((*recursion.words(name, rows, lanes), *(component[rows, lanes] for component in matrix)))
-    return Found(columns, f"matrices of tags, {recursion.shapes}; {rounds:,} rounds")
+    return Closure(columns, f"matrices of tags, {recursion.shapes}; {rounds:,} rounds")
 
 
 class _Tags(Recursion):
@@ -96,13 +96,13 @@ class _Tags(Recursion):
             component[rows, lanes] = tag
         return matrix
 
-    def graph(self, k: int, place: int) -> tuple[Any, ...]:
+    def graph(self, k: int, target_column: int) -> tuple[Any, ...]:
         """(offsets, targets, sources, the tag of each edge by component)"""
-        targets, sources = self.numbered(k, place)
+        targets, sources = self.numbered(k, target_column)
         targets, order = torch.sort(targets, stable=True)
-        size = self.size(self.products[k].target, place)
+        size = self.size(self.products[k].target, target_column)
         offsets = torch.searchsorted(targets, torch.arange(size + 1, device=self.device))
-        return offsets, targets, sources[order], [tag[order] for tag in self.edges[k, place][2:]]
+        return offsets, targets, sources[order], [tag[order] for tag in self.edges[k, target_column][2:]]
 
     def turned(self, matrix: list[Any], rows: int, lanes: int) -> list[Any]:
         return [component.t().contiguous() for component in matrix]
@@ -121,11 +121,11 @@ class _Tags(Recursion):
         step = max(1, GATHERED // (8 * max(1, len(targets))))
         parts = []
         for start in range(0, lanes, step):
-            given = [component[:, start : start + step][sources] for component in matrix]
-            # Each entry is a row of its own, as folds with any operator have one lane.
-            width = given[0].shape[1]
+            gathered = [component[:, start : start + step][sources] for component in matrix]
+            # Each entry is a separate row, as folds with any operator have one lane.
+            width = gathered[0].shape[1]
             entries = (targets[:, None] * width + torch.arange(width, device=self.device)).reshape(-1)
-            of = [component.reshape(-1) for component in self.products_of(given, tags)]
+            of = [component.reshape(-1) for component in self.products_of(gathered, tags)]
             sums = self.arrays.fold(of, entries, rows * width, self.typed.plus, False)
             parts.append([component.view(rows, width) for component in sums])
         return self.merged(before, [torch.cat(part, 1) for part in zip(*parts)])
@@ -146,5 +146,5 @@ class _Tags(Recursion):
 
 @lru_cache(64)
 def _compiled(typed: TypedSemiring, device: Any) -> Launches:
-    """The kernel is kept, which belongs to a device."""
+    """The kernel, which belongs to a device, compiled once."""
     return Launches(compile_triton(include_rows_kernel(typed), any_number=["rows", "width"]))

@@ -84,7 +84,7 @@ class Coins:
         count = len(probabilities)
         if coin.name not in self.known:
             table = Table(coin.name, [e.type for e in coin.key])
-            table.row_set.leave(table)
+            table.row_set.use_hash(table)
             self.known[coin.name] = table, np.empty(0, np.int64)
         table, facts = self.known[coin.name]
         before = table.size

@@ -32,7 +32,7 @@ def without(
     columns, variables = gone.relations[relation.name].joined(len(relation.types))
     wanted = Table(relation.name, relation.types)
     # Tuples have numbers in a hash alone.
-    wanted.row_set.leave(wanted)
+    wanted.row_set.use_hash(wanted)
     tuples = wanted.insert(columns, len(variables))
     known = parts[0].among_distinct(wanted) if are_distinct and len(parts) == 1 else None
     there = [part.among(wanted) for part in parts] if known is None else [known]

@@ -73,7 +73,7 @@ def compiled(emitter: Any, *arguments: Any) -> Any:
 class Emitter:
     """Candidates to columns: (i, stop, room, *positions, *arguments, *columns) -> (written, i, *positions, *counts).
 
-    Other emitters have their own loop round the driver, or write each row elsewhere.
+    Other emitters have another loop around the driver, or write each row elsewhere.
     """
 
     def __init__(self, plan: Plan):
@@ -121,7 +121,7 @@ class Emitter:
             self.values[word] = self.scalar("word", 0, word.index)
         self.counts = {number: k.let("count", 0) for number in plan.counted}
         self.first_free = first_free_loop(plan)
-        self.has_row = k.let("found", 0) if self.first_free < len(plan.steps) else None
+        self.has_row = k.let("has_row", 0) if self.first_free < len(plan.steps) else None
 
     def built(self, is_packed: bool = False) -> Built:
         """The kernel, with the fields of its `RuleKernel`."""
@@ -191,7 +191,7 @@ class Emitter:
         self.k.set(made, substitute(typed.times.values, operands))
         return made
 
-    def is_kept(self, tags: tuple) -> Expr:
+    def is_not_discarded(self, tags: tuple) -> Expr:
         typed = self.plan.tags
         assert isinstance(typed, TypedSemiring)
         (operand,) = typed.discard.operands
@@ -249,7 +249,7 @@ class Emitter:
         # Rows of a nullary relation are one zero.
         terms = [self.value(term) for term in step.terms] or [k.let("nothing", 0)]
         if layout.sets is None:
-            row = k.let("found", -1)
+            row = k.let("row", -1)
             table, log = self.array("table", "uint32", number), self.array("log", layout.dtype, number)
             find_words(k, table, self.scalar("table_size", number), log, layout.width, terms, row)
         else:
@@ -284,7 +284,7 @@ class Emitter:
                 (operand,) = typed.negation.operands
                 k.set(negated, substitute(typed.negation.values, dict(zip(operand, there))))
                 k.set(made, self.product(made, negated))
-            with k.when(self.is_kept(made)):
+            with k.when(self.is_not_discarded(made)):
                 self.rest(number + 1, made)
             return
         if step.certain_only:
@@ -349,8 +349,8 @@ class Emitter:
             for column, term in step.keys
             for operator in ("<=", ">=")
         ]
-        places = self.array("places", "int64", number)
-        for values, (operator, term) in (*searches, *((places, bound) for bound in step.within)):
+        ordered_words = self.array("ordered_words", "int64", number)
+        for values, (operator, term) in (*searches, *((ordered_words, bound) for bound in step.within)):
             word, first, behind = k.let("word", self.value(term)), k.let("first", low), k.let("behind", end)
             with k.while_(first < behind):
                 middle = k.let("middle", (first + behind) // 2)
@@ -412,7 +412,7 @@ class Emitter:
         values = [self.value(term) for term in self.plan.outputs]
         with ExitStack() as blocks:
             if isinstance(typed, TypedSemiring):
-                blocks.enter_context(k.when(self.is_kept(tags or ())))
+                blocks.enter_context(k.when(self.is_not_discarded(tags or ())))
             self.leave_if_full()
             kinds = typed.dtypes if isinstance(typed, TypedSemiring) else ["int64"] * len(tags or ())
             for c, (kind, value) in enumerate(zip((*["int64"] * len(values), *kinds), (*values, *(tags or ())))):
@@ -432,7 +432,7 @@ class Emitter:
 
 
 def _name(what: str, step: int) -> str:
-    return what.removeprefix("target ") if what in ("word", "own", "left") or " " in what else f"{what}{step}"
+    return what.removeprefix("target ") if what in ("word", "progress", "left") or " " in what else f"{what}{step}"
 
 
 def word_of_value(value: Expr) -> Expr:

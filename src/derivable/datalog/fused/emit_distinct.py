@@ -100,7 +100,7 @@ class CountEmitter(Emitter):
         # Of each slot the keys, and the number plus one.
         known = self.array("known", "int64", part[0], len(keys))
         slot, _ = k.hash(keys, REMEMBERED)
-        start = k.let("place", slot * (len(keys) + 1))
+        start = k.let("start", slot * (len(keys) + 1))
         k.set(count, k.load(known, start + len(keys), "number") - 1)
         is_there = count >= 0
         for c, key in enumerate(keys):

@@ -86,7 +86,7 @@ class EliminationEmitter:
     def span(self, read: int, key: Expr) -> tuple[Expr, Expr]:
         """Where an index has the rows of a key."""
         k, (low, top, offsets, _) = self.k, self.indexes[read]
-        position, begin, end = k.let("place", key - low), k.let("begin", 0), k.let("end", 0)
+        position, begin, end = k.let("position", key - low), k.let("begin", 0), k.let("end", 0)
         with k.when((position >= 0) & (position < top)):
             k.load_into(begin, offsets, position)
             k.load_into(end, offsets, position + 1)

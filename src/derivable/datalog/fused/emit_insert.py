@@ -20,15 +20,15 @@ from derivable.datalog.policy.kernels import Built
 
 # What a kernel returns besides the codes of `row_sets`.
 PAUSED = 10
-# The first words of a store of its own: the row of the driver, and where to stop. The positions of its loops follow,
+# The first words of a store's progress: the row of the driver, and where to stop. The positions of its loops follow,
 # and the candidate that there was no room for.
-ROW, STOP, OWN = range(3)
+ROW, STOP, FIRST_POSITION = range(3)
 
 
 class InsertEmitter(emit.Emitter):
     """Rows to the set of a table: (memory, block) -> code.
 
-    `parameters` has all whose addresses the block has: "own" words of the store, "left" candidates and rows of the
+    `parameters` has all whose addresses the block has: words of its "progress", "left" candidates and rows of the
     driver before a pause, parts of the "target" table, and then what the plan reads.
     form  the sets of the table; None for one hash of row numbers
     """
@@ -44,7 +44,7 @@ class InsertEmitter(emit.Emitter):
     def emit(self) -> Built:
         k = self.k
         self.memory, self.block = k.array("memory", "int64"), k.array("block", "int64")
-        self.i, self.stop = (self.scalar("own", part=part) for part in (ROW, STOP))
+        self.i, self.stop = (self.scalar("progress", part=part) for part in (ROW, STOP))
         self.left = self.scalar("left")
         self.size, self.room = (self.scalar(f"target {what}") for what in self.sizes)
         # What a kernel changes in the memory, and the index in its block.
@@ -81,18 +81,19 @@ class InsertEmitter(emit.Emitter):
         index = len(self.parameters)
         super().begin()
         # Positions of loops are words of the store as well; they come before what the plan reads.
-        self.parameters[index:index] = [("own", 0, OWN + number) for number in range(self.plan.num_loops)]
+        loops = range(self.plan.num_loops)
+        self.parameters[index:index] = [("progress", 0, FIRST_POSITION + number) for number in loops]
 
     def leave(self, code: int, *row: Expr) -> None:
         k = self.k
-        state_words = k.load(self.block, 0, "own")
+        state_words = k.load(self.block, 0, "progress")
         k.store(self.memory, state_words, self.i)
         for number, position in enumerate(self.positions):
-            k.store(self.memory, state_words + OWN + number, position)
+            k.store(self.memory, state_words + FIRST_POSITION + number, position)
         for column, word in enumerate(row):
-            k.store(self.memory, state_words + OWN + len(self.positions) + column, word)
+            k.store(self.memory, state_words + FIRST_POSITION + len(self.positions) + column, word)
         for index, value in self.changing:
-            k.store(self.memory, k.load(self.block, index, "place"), value)
+            k.store(self.memory, k.load(self.block, index, "position"), value)
         k.return_(code)
 
     def leave_if_full(self) -> None:
@@ -110,7 +111,7 @@ class InsertEmitter(emit.Emitter):
         super().rest(number, tags)
 
     def find_prefix(self, form: SetForm) -> None:
-        """The set of the prefix, as soon as that is known. A new one is entered with the first row that has it."""
+        """The set of the prefix, as soon as that is known. A new one is inserted with the first row that has it."""
         k, p, width = self.k, self.sets, form.width
         prefix = [self.value(term) for term in self.plan.outputs[: width - 1]]
         if not form.has_table:
@@ -175,14 +176,14 @@ class InsertEmitter(emit.Emitter):
             is_out = is_out | ~self.is_reached
         with k.when(is_out):
             self.leave_with_row(row_sets.OUT_OF_REACH)
-        return row_sets.enter_last(
+        return row_sets.insert_last(
             *(k, p, self.count, self.state, self.x, y, self.size, self.arena_room, self.leave_with_row, self.slots)
         )
 
 
 class CandidateEmitter(InsertEmitter):
     """The same of tagged rows, which wait as candidates of the target: its words [candidate, column], and a column
-    "given" for each scalar of their tags, or for each factor."""
+    "candidate_tags" for each scalar of their tags, or for each factor."""
 
     sizes = "num_candidates", "candidate_room"
 
@@ -199,14 +200,14 @@ class CandidateEmitter(InsertEmitter):
         assert tags is not None
         with ExitStack() as blocks:
             if isinstance(typed, TypedSemiring):
-                blocks.enter_context(k.when(self.is_kept(tags)))
+                blocks.enter_context(k.when(self.is_not_discarded(tags)))
             self.leave_if_full()
             k.set(self.left, self.left - 1)
             # Rows of a nullary relation are one zero.
             for c, term in enumerate(self.plan.outputs or [Constant(0, "int64")]):
                 k.store(self.words, self.size * width + c, self.value(term))
             for part, tag in enumerate(tags):
-                k.store(self.array("target given", tag.dtype, 0, part), self.size, tag)
+                k.store(self.array("target candidate_tags", tag.dtype, 0, part), self.size, tag)
             k.set(self.size, self.size + 1)
 
 

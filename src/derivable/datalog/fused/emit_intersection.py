@@ -120,7 +120,7 @@ def emit_intersection(emitter: Emitter, number: int, tags: tuple | None) -> None
                 assert register is not None
                 emitter.bind(register, k.let("x", value))
                 emitter.rest(behind, tags if emitter.plan.tags is None else _times(emitter, number, lists, value, tags))
-                # Not before: what enters the row may have the loop go on from its condition for the same one.
+                # Not before: what inserts the row may have the loop go on from its condition for the same one.
                 k.set((at, some), (at + 1, some & (some - Constant(1, "uint64"))))
     if there is not None:
         with k.when(there):
@@ -163,10 +163,10 @@ def _list(emitter: Emitter, number: int, atom: Intersect, blocks: ExitStack) -> 
 
 def _common(emitter: Emitter, lists: Sequence[_List], word: Expr) -> Expr:
     """The bits of a word that all rows of bits have."""
-    places = [one.row * one.num_words + word - one.first_word for one in lists]
+    word_positions = [one.row * one.num_words + word - one.first_word for one in lists]
     return reduce(
         lambda a, b: a & b,
-        [emitter.k.load(one.bits, position, "bits", "uint64") for one, position in zip(lists, places)],
+        [emitter.k.load(one.bits, position, "bits", "uint64") for one, position in zip(lists, word_positions)],
     )
 
 

@@ -35,7 +35,7 @@ def accumulate_kernel(plus: TypedMonoid, is_idempotent: bool, at_once: bool) -> 
     k = Builder("improve" if at_once else "accumulate")
     count, old, known, stamp, number = (k.scalar(name) for name in ("count", "old", "known", "stamp", "number"))
     ids, touched, listed = k.array("ids", "int64"), k.array("touched", "int32"), k.array("listed", "int64")
-    candidate_tags, tags = (_arrays(k, name, plus) for name in ("given", "tags"))
+    candidate_tags, tags = (_arrays(k, name, plus) for name in ("candidate_tags", "tags"))
     pending = [] if at_once else _arrays(k, "pending", plus)
     with k.loop("i", 0, count) as i:
         row, tag = _add_to_new(k, plus, i, ids, candidate_tags, tags, old, known, is_idempotent or at_once, at_once)
@@ -102,7 +102,7 @@ def merge_kernel(typed: TypedSemiring) -> n.Kernel:
 def _merge(
     k: Builder, typed: TypedSemiring, number: Expr, listed: n.Array, tags: list[n.Array], pending: list[n.Array]
 ) -> n.Register:
-    count = k.let("kept", 0)
+    count = k.let("count", 0)
     with k.loop("j", 0, number) as j:
         row = k.load(listed, j, "row")
         with k.when(~_add_pending(k, typed, tags, pending, row)):
@@ -137,9 +137,9 @@ def end_round_kernel(typed: TypedSemiring, has_stamps: bool, is_ordered: bool) -
         k.store(listed, count, new)
         k.set(count, count + 1)
     if stamps is not None:
-        with k.loop("place", 0, count) as index:
+        with k.loop("index", 0, count) as index:
             k.store(stamps, k.load(listed, index, "row"), stamp)
-    k.store(memory, k.load(block, 0, "place"), count)
+    k.store(memory, k.load(block, 0, "index"), count)
     k.return_(DONE)
     return k.kernel()
 
@@ -177,7 +177,7 @@ class SumEmitter(InsertEmitter):
         self.typed, self.is_certain = typed, is_certain
 
     def target(self) -> int:
-        # These come first: the places in the block of what sets have are more than one.
+        # These come first: what sets have takes more than one position in the block.
         dtypes = list(enumerate(self.typed.dtypes))
         self.target_tags = [self.array("target tags", dtype, 0, c) for c, dtype in dtypes]
         if not self.is_certain:

@@ -120,5 +120,5 @@ class Frontier:
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def in_order(self, rows: np.ndarray) -> np.ndarray:
-        """The rows, prefix after prefix, so that what they join with and where that is entered stays in cache."""
+        """The rows, prefix after prefix, so that what they join with, and the sets of the results, stay in cache."""
         return rows[order_of([self.table.column(0, rows), rows])]

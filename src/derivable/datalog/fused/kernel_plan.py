@@ -87,7 +87,7 @@ class StorePlan:
     words    constants
     reads    step -> how it reads a relation; layouts of these, in this order
     counted  the operators whose rows the kernel counts, in the order of `kernel_steps.Plan.counted`
-    enters   form of sets -> the kernel that enters into them: a plan takes long to look up
+    insert_kernels  form of sets -> the kernel that inserts into them: a plan takes long to look up
     """
 
     plan: kernel_steps.Plan
@@ -95,7 +95,7 @@ class StorePlan:
     reads: dict[int, Read]
     layouts: tuple
     counted: tuple[tuple[m.Operator, ...], ...]
-    enters: dict[SetForm | None, emit.RuleKernel] = field(default_factory=dict)
+    insert_kernels: dict[SetForm | None, emit.RuleKernel] = field(default_factory=dict)
 
     @cached_property
     def is_worth_columns(self) -> bool:
@@ -173,7 +173,7 @@ def plan(state: State, store: m.Store, has_factors: bool = False) -> BoundPlan |
         made = planner.plan()
     except _Unsupported as unsupported:
         return str(unsupported)
-    if planner.may_be_kept:
+    if planner.may_be_shared:
         plans.append(made.store_plan)
     return made
 
@@ -212,7 +212,7 @@ class _Planner:
         self.recipes: dict[int, Read] = {}
         self.layouts: list[tuple] = []
         # Factors of coins are tables of the run alone.
-        self.may_be_kept = True
+        self.may_be_shared = True
         self.tags: TypedSemiring | str | None = "factors" if has_factors else "rows"
         if isinstance(self.mode, Untagged):
             self.tags = None
@@ -444,13 +444,13 @@ class _Planner:
         """A coin of which no tag says whose it is is a factor; other ones are drawn over columns."""
         probability = node.probability
         if not isinstance(probability, Const) or probability.value == 0.0 or isinstance(self.tags, str):
-            raise _Unsupported("random facts of its own are drawn over columns")
+            raise _Unsupported("its random facts are drawn over columns")
         if self.tags is None:
             return
-        self.may_be_kept = False
+        self.may_be_shared = False
         table = self.state.coins.factor(node, probability.value, self.mode)
         if table is None:
-            raise _Unsupported("random facts of its own are drawn over columns")
+            raise _Unsupported("its random facts are drawn over columns")
         self.reads[len(self.steps)] = table, None
         self.steps.append(kernel_steps.Factor())
 

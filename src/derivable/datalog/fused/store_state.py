@@ -150,7 +150,7 @@ class StoreState:
         if not isinstance(self.driver, m.Scan):
             return "it begins with no relation", ""
         if self.why_none:
-            return self.why_none, "a rule of its own for what is before that"
+            return self.why_none, "a separate rule for what is before that"
         if (
             self.bound_plan is not None
             and not self.bound_plan.store_plan.is_worth_columns

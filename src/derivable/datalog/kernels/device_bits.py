@@ -49,15 +49,15 @@ def include(
 
 
 def included(words: torch.Tensor, offsets: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
-    """A matrix of rows that each have the rows of `words` that are their sources."""
+    """A matrix of rows that each include the rows of `words` that are their sources."""
     shape = len(offsets) - 1, words.shape[1]
     if has_kernels(words.device):
-        found = torch.empty(shape, dtype=torch.int32, device=words.device)
-        _include(found, words, offsets, sources, 0, shape[0], True)
-        return found
-    found = torch.zeros(shape, dtype=torch.int32)
-    include(found, words, offsets, sources, 0, shape[0])
-    return found
+        matrix = torch.empty(shape, dtype=torch.int32, device=words.device)
+        _include(matrix, words, offsets, sources, 0, shape[0], True)
+        return matrix
+    matrix = torch.zeros(shape, dtype=torch.int32)
+    include(matrix, words, offsets, sources, 0, shape[0])
+    return matrix
 
 
 def _include(into: Any, words: Any, offsets: Any, sources: Any, start: int, stop: int, is_new: bool) -> None:
@@ -70,10 +70,10 @@ def transposed(words: torch.Tensor, columns: int, width: int) -> torch.Tensor:
     """The matrix [column, width] whose rows are the first `columns` columns of this one."""
     number = len(words)
     if has_kernels(words.device):
-        found = torch.empty((columns, width), dtype=torch.int32, device=words.device)
+        turned = torch.empty((columns, width), dtype=torch.int32, device=words.device)
         grid = (width, -(-columns // COLUMNS))
-        _kernel("transpose_bits")(grid, found, words, number, columns, words.shape[1], width, COLUMNS)
-        return found
+        _kernel("transpose_bits")(grid, turned, words, number, columns, words.shape[1], width, COLUMNS)
+        return turned
     turned = np.zeros((columns, width * BITS), np.uint8)
     turned[:, :number] = _unpacked(words)[:, :columns].T
     return torch.from_numpy(np.packbits(turned, 1, bitorder="little").view(np.int32))

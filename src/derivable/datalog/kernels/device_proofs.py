@@ -1,8 +1,8 @@
 """Sets of at most k proofs as rows of words, for devices: operations of torch on tensors [row, lane] of int64.
 
-The lanes of a tag are its place, and for each of k proofs, best first: the cost, the number of literals, words of
-literals, words of choices. Literals and choices have numbers within their place: place s + 1 has those of sample s and
-those of all samples, place 0 these alone. The first literals are the highest bits, so that words compare as the
+The lanes of a tag are its scope, and for each of k proofs, best first: the cost, the number of literals, words of
+literals, words of choices. Literals and choices have numbers within their scope: scope s + 1 has those of sample s and
+those of all samples, scope 0 these alone. The first literals are the highest bits, so that words compare as the
 proofs do. A proof that is not there costs `ABSENT_COST`, and has no bits.
 
 Costs are those of `kernels.proofs`, and so is the order of proofs. A fact of no choice and its denial are the values of
@@ -33,7 +33,7 @@ _FLIPPED = (1 << 63) - 1
 
 
 # Functions of nodes: (form, library, columns, number of rows) -> columns. What reads columns reads `known` first: the
-# costs [place, literal], the bits of literals in choices [place, word], the literals that deny [place, literal], see
+# costs [scope, literal], the bits of literals in choices [scope, word], the literals that deny [scope, literal], see
 # `ProofLanes.known`, and `lost` [1], which `improved` sets.
 
 
@@ -55,7 +55,7 @@ def times(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -
 
 
 def possible(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
-    """Whether products, or sets of their own, have a proof; reads (*known, left, right) or (*known, set)."""
+    """Whether products, or sets, have a proof; reads (*known, left, right) or (*known, set)."""
     costs, tied, _, _, *factors = columns
     return ((_candidates(form, factors, costs, tied)[1] < ABSENT_COST).any(1),)
 
@@ -80,8 +80,8 @@ def improved(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int
 def negated(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int) -> tuple[Column]:
     """The k best proofs that none of the proofs of a set holds; reads (*known, set).
 
-    Each proof in turn, the best first, is a sum of literals that deny its own, and the k best products with these are
-    kept.
+    The sets are multiplied by each proof in turn, the best first, as the sum of the literals that deny its literals;
+    the k best products stay.
     """
     costs, tied, opposite, _, of = columns
     proofs = of[:, 1:].view(count, form.k, form.width)
@@ -101,15 +101,15 @@ def negated(form: ProofForm, arrays: Any, columns: Sequence[Column], count: int)
     return (sets,)
 
 
-def _denials(form: ProofForm, costs: Column, opposite: Column, place: Column, number: Column) -> Column:
-    """The sets of the proofs that are one literal, that which denies the one of a number in a place [row]."""
-    found = _nothing(form, costs.device).repeat(len(place), 1)
-    packed, rows = opposite[place, number], torch.arange(len(place), device=costs.device)
+def _denials(form: ProofForm, costs: Column, opposite: Column, scope: Column, number: Column) -> Column:
+    """The sets of the proofs that are one literal, that which denies the literal of a number in a scope [row]."""
+    sets = _nothing(form, costs.device).repeat(len(scope), 1)
+    packed, rows = opposite[scope, number], torch.arange(len(scope), device=costs.device)
     other, choice = packed & _LITERAL, packed >> _CHOICE
-    found[:, 0], found[:, 1], found[:, 2] = place, costs[place, other], 1
+    sets[:, 0], sets[:, 1], sets[:, 2] = scope, costs[scope, other], 1
     for bit, start in ((other, 3), (choice, 3 + form.words)):
-        found[rows, start + bit // 64] = 1 << (63 - bit % 64)
-    return found
+        sets[rows, start + bit // 64] = 1 << (63 - bit % 64)
+    return sets
 
 
 def _added(
@@ -125,33 +125,33 @@ def _added(
     count: int,
     lost: Column | None = None,
 ) -> tuple[Column, Column, Column]:
-    """order [place] the rows of the products, group by group; first [group] the place where each begins, group
-    [place] its number; before [group] or None; factors, one or two [row]"""
+    """order [position] the rows of the products, group by group; first [group] the position where each begins, group
+    [position] its number; before [group] or None; factors, one or two [row]"""
     factors = [factor.reshape(-1, form.lanes) for factor in factors]
     has_kernel = arrays.has_kernels and form.k <= triton_proofs.MOST and form.width - 2 <= triton_proofs.MOST_WORDS
     if has_kernel and count and not _has_long(first, len(factors[0])):
-        found = triton_proofs.fold(form, costs, tied, lost, order, first, before, factors, count)
-        return found[0], found[1], found[2]
+        folded = triton_proofs.fold(form, costs, tied, lost, order, first, before, factors, count)
+        return folded[0], folded[1], folded[2]
     if not isinstance(order, range):
         factors = [factor.index_select(0, order) for factor in factors]
-    place, *parts = _candidates(form, factors, costs, tied)
+    scope, *parts = _candidates(form, factors, costs, tied)
     number = parts[0].shape[1]
     groups = group.repeat_interleave(number)
     cost, size, bits = (part.reshape(-1, *part.shape[2:]) for part in parts)
-    places = torch.zeros(count, dtype=torch.int64, device=costs.device)
-    places = places.scatter_reduce(0, group, place, "amax")
+    scopes = torch.zeros(count, dtype=torch.int64, device=costs.device)
+    scopes = scopes.scatter_reduce(0, group, scope, "amax")
     old = 0
     if before is not None:
-        given, old = before[:, 1:].view(count, form.k, form.width), count * form.k
+        earlier, old = before[:, 1:].view(count, form.k, form.width), count * form.k
         groups = torch.cat([torch.arange(count, device=costs.device).repeat_interleave(form.k), groups])
-        cost = torch.cat([given[..., 0].reshape(-1), cost])
-        size = torch.cat([given[..., 1].reshape(-1), size])
-        bits = torch.cat([given[..., 2:].reshape(old, form.width - 2), bits])
-        places = torch.maximum(places, before[:, 0])
-    found = _best(form, places, groups, cost, size, bits, old, count)
+        cost = torch.cat([earlier[..., 0].reshape(-1), cost])
+        size = torch.cat([earlier[..., 1].reshape(-1), size])
+        bits = torch.cat([earlier[..., 2:].reshape(old, form.width - 2), bits])
+        scopes = torch.maximum(scopes, before[:, 0])
+    folded = _best(form, scopes, groups, cost, size, bits, old, count)
     if before is not None and lost is not None and form.k > 1:
-        lost += _has_lost(form, before, found[0])
-    return found
+        lost += _has_lost(form, before, folded[0])
+    return folded
 
 
 def _has_lost(form: ProofForm, before: Column, after: Column) -> Column:
@@ -172,37 +172,37 @@ def _has_long(first: Column, total: int) -> bool:
 
 
 def _candidates(form: ProofForm, factors: Sequence[Column], costs: Column, tied: Column) -> tuple[Column, ...]:
-    """(place [row], cost [row, proof], number of literals [row, proof], bits [row, proof, word]) of products, or of
+    """(scope [row], cost [row, proof], number of literals [row, proof], bits [row, proof, word]) of products, or of
     one factor."""
     first, *others = factors
     x = first[:, 1:].view(-1, form.k, form.width)
     if not others:
         return first[:, 0], x[..., 0], x[..., 1], x[..., 2:]
-    place = torch.maximum(first[:, 0], others[0][:, 0])
+    scope = torch.maximum(first[:, 0], others[0][:, 0])
     y = others[0][:, 1:].view(-1, form.k, form.width)
     x, y = x[:, :, None], y[:, None]
     shape = len(first), form.k * form.k
     both = (x[..., 2:] & y[..., 2:]).reshape(-1, form.width - 2)
     cost, size = (x[..., 0] + y[..., 0]).reshape(-1), (x[..., 1] + y[..., 1]).reshape(-1)
     for part in both.any(1).nonzero().squeeze(1).split(_piece(form)):
-        at, common = place[part // shape[1]], both[part]
+        at, common = scope[part // shape[1]], both[part]
         literals = _unpacked(common[:, : form.words])
         cost[part] -= (literals * costs[at]).sum(1)
         size[part] -= literals.sum(1)
         if form.choices:
             same = _unpacked(common[:, : form.words] & tied[at]).sum(1)
             cost[part[_unpacked(common[:, form.words :]).sum(1) > same]] = ABSENT_COST
-    return place, cost.view(shape), size.view(shape), (x[..., 2:] | y[..., 2:]).view(*shape, form.width - 2)
+    return scope, cost.view(shape), size.view(shape), (x[..., 2:] | y[..., 2:]).view(*shape, form.width - 2)
 
 
 def _best(
-    form: ProofForm, places: Column, groups: Column, cost: Column, size: Column, bits: Column, old: int, count: int
+    form: ProofForm, scopes: Column, groups: Column, cost: Column, size: Column, bits: Column, old: int, count: int
 ) -> tuple[Column, Column, Column]:
     """The k best of the proofs of each group, none of which contains another one. The first `old` proofs are those
     that groups had."""
     number, device = len(cost), cost.device
     after, news = (_nothing(form, device).expand(count, form.lanes).clone() for _ in range(2))
-    after[:, 0] = news[:, 0] = places
+    after[:, 0] = news[:, 0] = scopes
     changed = torch.zeros(count, dtype=torch.bool, device=device)
     if not number:
         return after, news, changed
@@ -222,16 +222,16 @@ def _best(
         news[:, at] = torch.where(is_new[:, None], lanes, news[:, at])
         changed |= is_new
         if rank + 1 < form.k:
-            kept = lanes[:, 2 : 2 + form.words].index_select(0, groups)
-            is_within = ((kept & ~words) == 0).all(1) & there.index_select(0, groups)
+            chosen_words = lanes[:, 2 : 2 + form.words].index_select(0, groups)
+            is_within = ((chosen_words & ~words) == 0).all(1) & there.index_select(0, groups)
             is_open = is_open & ~is_within
     return after, news, changed
 
 
 def _least(key: Column, mask: Column, groups: Column, count: int, most: int) -> Column:
     """The least key of each group where a mask holds."""
-    found = torch.full((count,), most, dtype=torch.int64, device=key.device)
-    return found.scatter_reduce(0, groups, torch.where(mask, key, most), "amin")
+    least = torch.full((count,), most, dtype=torch.int64, device=key.device)
+    return least.scatter_reduce(0, groups, torch.where(mask, key, most), "amin")
 
 
 def _piece(form: ProofForm) -> int:
@@ -253,6 +253,6 @@ def _nothing(form: ProofForm, device: Any) -> Column:
 
 @lru_cache(64)
 def _one(form: ProofForm, device: Any) -> Column:
-    found = _nothing(form, device).clone()
-    found[1] = 0
-    return found
+    one = _nothing(form, device).clone()
+    one[1] = 0
+    return one

@@ -115,15 +115,15 @@ def _ends_with_return(data, stop, position):
 
 
 @kernel(inline="always")
-def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places, halves, words, powers):
+def _line(data, stop, position, row, width, delimiter, delimiters, kinds, starts, halves, words, powers):
     """Read a line that is not blank; the start of the next one, -1 where something is not of the form."""
     for c in range(width):
-        at, kind = row + places[c], kinds[c]
+        at, kind = row + starts[c], kinds[c]
         end = NEWLINE if c + 1 == width else delimiter
         if kind == TEXT:
             words[at] = position
             position = _end_of_text(data, stop, position, delimiter, delimiters)
-            words[row + places[width + c]] = position
+            words[row + starts[width + c]] = position
         elif kind == FLOAT:
             position, bits = _float(data, stop, position, powers)
             if position < 0:
@@ -162,15 +162,15 @@ def _line(data, stop, position, row, width, delimiter, delimiters, kinds, places
 
 
 @kernel("uint8[] int64 int64 bool int64 int64[] int64[] int32[] int64[] uint64[]")
-def read_fields(content, position, delimiter, has_blanks, most, kinds, places, halves, words, powers):
+def read_fields(content, position, delimiter, has_blanks, most, kinds, starts, halves, words, powers):
     """The lines from byte `position` on, of which each has a field for each column.
 
     delimiter  a byte that is in no number
     has_blanks whether blank lines are left out
     most       how many rows there is room for
     kinds      [column] SHORT, LONG, FLOAT or TEXT
-    places     [2 * column] where a column begins in `halves` or `words`; of texts the second part says where the ends
-               of the texts begin
+    starts     [2 * column] where a column begins in `halves` or `words`; of texts the second half says where the
+               ends of the texts begin
     halves     int32, on the memory of `words`: SHORT columns, integers of 32 bits
     words      int64: LONG columns, the bits of FLOAT columns, and of TEXT columns where each text starts and stops
     powers     `powers_of_five` if there are FLOAT columns
@@ -179,7 +179,7 @@ def read_fields(content, position, delimiter, has_blanks, most, kinds, places, h
     """
     data, stop, width, row = pointer(content), len(content), len(kinds), 0
     of_columns, to_halves, to_words = pointer(kinds), pointer(halves), pointer(words)
-    starts, of_powers, delimiters = pointer(places), pointer(powers), np.uint64(delimiter) * _EACH
+    firsts, of_powers, delimiters = pointer(starts), pointer(powers), np.uint64(delimiter) * _EACH
     while True:
         while has_blanks and position < stop and data[position] <= RETURN:
             if data[position] == NEWLINE:
@@ -193,7 +193,18 @@ def read_fields(content, position, delimiter, has_blanks, most, kinds, places, h
         if row == most:
             return -1
         position = _line(
-            data, stop, position, row, width, delimiter, delimiters, of_columns, starts, to_halves, to_words, of_powers
+            data,
+            stop,
+            position,
+            row,
+            width,
+            delimiter,
+            delimiters,
+            of_columns,
+            firsts,
+            to_halves,
+            to_words,
+            of_powers,
         )
         if position < 0:
             return -1

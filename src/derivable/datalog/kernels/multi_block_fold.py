@@ -101,7 +101,7 @@ def _insert(slot, count, k, to_blocks, to_heads, order, is_truncated, was_full, 
 
 @kernel
 def fold_multi_block(start, stop, candidates, limits, sets, slots, used, literals):
-    """`proof_fold.fold_rows`, whatever proofs are; returns the place in the list where room has come to its end."""
+    """`proof_fold.fold_rows`, whatever proofs are; returns the position in the list where room has come to its end."""
     rows, last, following, a, b, old, tags, news, has_news, changed = candidates
     k, is_bounded, _ = limits
     blocks, heads, offsets = sets
@@ -191,7 +191,7 @@ def fold_multi_block(start, stop, candidates, limits, sets, slots, used, literal
                                 is_truncated = True
                                 continue
                         if not is_copied:
-                            # The proofs that there are, each in a slot of its own; the others are free.
+                            # The proofs that there are, each in a separate slot; the others are free.
                             for j in range(number):
                                 if heads[first + j + 1, 0] - heads[first + j, 0] > span:
                                     used[WANTED_SPAN] = heads[first + j + 1, 0] - heads[first + j, 0]

@@ -108,9 +108,9 @@ def are_possible(start, stop, a, b, possible, noted, sets, slots, used, literals
 
 @kernel
 def _fold_narrow(start, stop, candidates, limits, sets, slots, used, literals):
-    """`fold_rows` of rows whose proofs are one block each, at the same place: all that is done with them is done here.
+    """`fold_rows` of rows whose proofs are one block each, all with one block number: all that they need is done here.
 
-    Returns the place in the list of the first row that it leaves to `fold_multi_block`.
+    Returns the position in the list of the first row that it leaves to `fold_multi_block`.
     """
     rows, last, following, a, b, old, tags, news, has_news, changed = candidates
     k, is_bounded, has_triggers = limits
@@ -135,7 +135,7 @@ def _fold_narrow(start, stop, candidates, limits, sets, slots, used, literals):
                 continue
         if number >= len(order):
             return t
-        # The proofs that there are, each in a slot of its own.
+        # The proofs that there are, each in a separate slot.
         position, base, has_position = zero, 0, False
         for j in range(number):
             at = heads[first + j, 0]
@@ -315,7 +315,7 @@ def fold_rows(start, stop, candidates, limits, sets, slots, used, literals):
     is_bounded  whether a product costs at least as much as each of its factors: a denied value of a choice costs
               something, and goes where another value is used
 
-    Returns the place in the list where room has come to its end.
+    Returns the position in the list where room has come to its end.
     """
     # Rows that are left for the one are mostly followed by others: it goes on with twice as many each time.
     many = 1

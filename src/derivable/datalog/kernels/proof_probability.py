@@ -64,7 +64,7 @@ def _list_values(blocks, heads, first, last, literals, diagram):
 
 
 @kernel
-def _enter_state(state, mass, diagram, count):
+def _add_mass(state, mass, diagram, count):
     """Add to the mass of a state of the next decider; the number of its states, -1 if there is no room."""
     slots, states, masses, slots_of = diagram[6:]
     room = states.shape[1]
@@ -136,7 +136,7 @@ def probability_of(tags, results, sets, literals, diagram):
                     if left & ends[decider]:
                         total += mass * chance
                     elif left and chance > 0.0:
-                        next_count = _enter_state(left, mass * chance, diagram, next_count)
+                        next_count = _add_mass(left, mass * chance, diagram, next_count)
                         if next_count < 0:
                             break
                 if next_count < 0:

@@ -47,7 +47,7 @@ def proof_terms(
                     and 2 S + i for one less sum i
     sum_starts      [sum + 1] out, members [member] out: slots of one group, none of which holds
 
-    Where the arrays after `sizes` are empty, sizes alone are found.
+    Where the arrays after `sizes` are empty, only sizes are computed.
     """
     k, words, slots = proofs.shape[1], proofs.shape[2] // 2, len(group_of)
     unions = np.zeros((k + 1, 2 * words), np.uint64)

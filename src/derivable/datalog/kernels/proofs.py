@@ -1,15 +1,15 @@
 """Kernels on proofs, of which a set has some: their unions, the choices of these, and their order.
 
 A literal is a random fact that a proof uses, or one that it denies; literal n is bit n % 64 of word n // 64. A proof is
-a run of blocks of words with their places: one block where there are few literals, and where there are very many, those
-that it has literals in. A set of proofs is a run of proofs, best first.
+a run of numbered blocks of words: one block where there are few literals, and where there are very many, those that it
+has literals in. A set of proofs is a run of proofs, best first.
 
 The cost of a proof is minus the logarithm of its probability as an integer (`SCALE`), so that sums do not depend on
 their order: the cost of a union is the sum of the costs less that of what both have. Proofs are in one order
 everywhere, by cost, number of literals and first literals, so the best of some proofs are the same in any order.
 A proof comes after those that it contains.
 
-blocks    [block, 1 + width] uint64: the place of a block, and its words
+blocks    [block, 1 + width] uint64: the number of a block, and its words
 heads     [row + 1, 2] int64: the first block of a proof, and its cost
 offsets   [set + 1] of rows
 used      [5] the numbers of sets, rows and blocks, and of rows and blocks that were wanted where room came to its end
@@ -104,7 +104,7 @@ def list_literals(rows, blocks, heads, listed):
 
 @kernel
 def _list_tied(blocks, heads, row, literals):
-    """Write the literals of a proof that are in a choice to `numbers`, and the places of their words to `where`.
+    """Write the literals of a proof that are in a choice to `numbers`, and the positions of their words to `where`.
 
     Returns how many they are.
     """

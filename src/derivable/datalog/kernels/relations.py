@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from derivable.datalog.kernels.rows import chain_row, enter_row, find_row
+from derivable.datalog.kernels.rows import chain_row, fill_slot, find_row
 from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import hash_word, mix_word, slot_in, tag_of
 
-# Of a digit that words are sorted by: more of its values would be written to more places at once than stay in cache.
+# Of a digit that words are sorted by: more of its values would be written to more addresses at once than stay in cache.
 DIGIT_BITS = 10
 # What a word is multiplied with for its hash, of 32 bits.
 SPREAD = 0x9E3779B1
 
 
 @kernel("int64[,] int64 uint32[] int64[,] int64[] bool")
-def place_rows(log, size, table, rows, ids, appends):
+def intern_rows(log, size, table, rows, ids, appends):
     """Find each of `rows` [row, column]; writes its number in the log to `ids` and returns the new size.
 
     table    [2 * slots] uint32, slots a power of two: row number + 1, 0 if empty, and 32 bits of the row's hash
@@ -31,7 +31,7 @@ def place_rows(log, size, table, rows, ids, appends):
         if row < 0 and appends:
             for c in range(width):
                 log[size, c] = rows[i, c]
-            enter_row(table, slot, size, tag)
+            fill_slot(table, slot, size, tag)
             row = size
             size += 1
         ids[i] = row
@@ -55,7 +55,7 @@ def rehash_rows(log, size, table):
 
 @kernel("int32[,] int64[] int32[] int32[] int64 int64", "int64[,] int64[] int32[] int32[] int64 int64")
 def chain_append(log, key_columns, heads, following, start, stop):
-    """Enter rows start..stop of the log into a chained hash index over some of its columns, at least one."""
+    """Insert rows start..stop of the log into a chained hash index over some of its columns, at least one."""
     for i in range(start, stop):
         chain_row(log, log.shape[1], key_columns, len(key_columns), heads, len(heads), following, i)
 
@@ -202,7 +202,7 @@ def filter_words(words, step, blocks, rows, stop, wanted, is_there, bits, number
         for i in range(first, min(first + rows, stop)):
             numbers[count] = i
             count += is_there[((np.int64(words[i * step]) * SPREAD) & 0xFFFFFFFF) >> (32 - bits)]
-    kept = 0
+    count_wanted = 0
     for k in range(count):
         word = words[numbers[k] * step]
         low, high = 0, len(wanted) - 1
@@ -213,9 +213,9 @@ def filter_words(words, step, blocks, rows, stop, wanted, is_there, bits, number
             else:
                 high = middle
         if wanted[low] == word:
-            numbers[kept] = numbers[k]
-            kept += 1
-    return kept
+            numbers[count_wanted] = numbers[k]
+            count_wanted += 1
+    return count_wanted
 
 
 @kernel("int32[] int64 int64 int64 int32[,] int32[,] int32[,]", "int64[] int64 int64 int64 int64[,] int64[,] int64[,]")
@@ -284,25 +284,25 @@ def sort_by_digits(words, other, counts):
     varying = np.int64(0)
     for i in range(1, len(words)):
         varying |= words[i] ^ words[0]
-    given, made, is_other = words, other, False
+    source, target, is_other = words, other, False
     shift = np.int64(0)
     while shift < 64 and varying >> shift != 0:
         if varying >> shift & 1 == 0:
             shift += 1
             continue
         counts[:] = 0
-        for i in range(len(given)):
-            counts[given[i] >> shift & mask] += 1
+        for i in range(len(source)):
+            counts[source[i] >> shift & mask] += 1
         total = np.int64(0)
         for digit in range(len(counts)):
             count = counts[digit]
             counts[digit] = total
             total += count
-        for i in range(len(given)):
+        for i in range(len(source)):
             # The shift copies the sign, which leaves digits with it above the others.
-            digit = given[i] >> shift & mask
-            made[counts[digit]] = given[i]
+            digit = source[i] >> shift & mask
+            target[counts[digit]] = source[i]
             counts[digit] += 1
-        given, made, is_other = made, given, not is_other
+        source, target, is_other = target, source, not is_other
         shift += DIGIT_BITS
     return is_other

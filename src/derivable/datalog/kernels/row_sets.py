@@ -3,7 +3,7 @@
 The set of one prefix is a small open-addressing hash that becomes a dense array when that is no larger: a bitmap, or
 the row of each value if rows have numbers. So the working set of a join whose candidates share their prefix is the
 prefix at hand, not the whole relation. The prefix of a pair is its first column, that of a unary relation 0; longer
-prefixes get numbers from a hash table of their own.
+a separate hash table numbers the prefixes.
 
 base   [prefix] int64    where the set begins in the arena, in units of 8 words
 slots  [prefix] int32    size of its hash, a power of two; 0 if there is none yet, -1 if it is dense
@@ -27,7 +27,7 @@ from derivable.kernel import nodes as n
 from derivable.kernel.build import Builder
 
 DONE, ARENA_FULL, LOG_FULL, OUT_OF_REACH, PREFIXES_FULL = range(5)
-# A small hash gets four times as large: to enter its values again costs more than the memory.
+# A small hash gets four times as large: to insert its values again costs more than the memory.
 UNIT, FIRST_SLOTS, SMALL_SLOTS = 8, 16, 256
 TOP = (1 << 31) - 64
 
@@ -67,22 +67,22 @@ def next_slot(k: Builder, slot: n.Register, size: Expr) -> None:
 
 
 def find_words(
-    k: Builder, table: n.Array, size: Expr, words: n.Array, width: int, given: Sequence[Expr], found: n.Register
+    k: Builder, table: n.Array, size: Expr, words: n.Array, width: int, values: Sequence[Expr], number: n.Register
 ) -> tuple[n.Register, n.Register]:
-    """Sets `found` to the number of the row of `words` [row * width + column] that begins with the given ones, if any.
+    """Sets `number` to that of the row of `words` [row * width + column] that begins with `values`, if there is one.
 
     table  [2 * size] uint32: number + 1, 0 if empty, and 32 bits of the hash. Returns the slot and those bits.
     """
-    slot, tag = k.hash(given, size)
+    slot, tag = k.hash(values, size)
     entry = k.load(table, slot * 2, "entry")
     with k.while_(not_equal(entry, 0)):
         bits = k.load(table, slot * 2 + 1, "bits")
         with k.when(equal(bits, tag)):
-            same = equal(k.load(words, (entry - 1) * width, "word"), given[0])
-            for c, value in enumerate(given[1:], 1):
+            same = equal(k.load(words, (entry - 1) * width, "word"), values[0])
+            for c, value in enumerate(values[1:], 1):
                 same = same & equal(k.load(words, (entry - 1) * width + c, "word"), value)
             with k.when(same):
-                k.set(found, entry - 1)
+                k.set(number, entry - 1)
                 k.break_()
         next_slot(k, slot, size)
         k.load_into(entry, table, slot * 2)
@@ -91,7 +91,7 @@ def find_words(
 
 def find(k: Builder, p: SetParameters, row: Sequence[Expr]) -> n.Register:
     """The number of a row of int64 values, 0 where rows have none; -1 if it is not there."""
-    number = k.let("found", -1)
+    number = k.let("number", -1)
     x = k.let("first", row[0] if p.form.width == 2 else 0)
     if p.form.has_table:
         k.set(x, -1)
@@ -170,7 +170,7 @@ def insert_kernel(form: SetForm) -> n.Kernel:
             x = row[0] if form.width == 2 else k.let("x", 0)
         with k.when((x < 0) | (x >= p.firsts) | (y < 0) | (y >= p.domain)):
             k.return_(OUT_OF_REACH, i, size)
-        is_new, number = enter_last(k, p, count, state, x, y, size, arena_room, leave)
+        is_new, number = insert_last(k, p, count, state, x, y, size, arena_room, leave)
         with k.when(is_new):
             for c, value in enumerate(row):
                 k.store(log, size * form.width + c, value)
@@ -187,7 +187,7 @@ def block_of(k: Builder, p: SetParameters, x: Expr) -> tuple[n.Register, n.Regis
     return k.load(p.slots, x, "slot_count"), k.let("start", k.load(p.base, x, "unit") * UNIT)
 
 
-def enter_last(
+def insert_last(
     k: Builder,
     p: SetParameters,
     count: n.Array,
@@ -199,7 +199,7 @@ def enter_last(
     leave: Callable[[int], None],
     block: tuple[n.Register, n.Register] | None = None,
 ) -> tuple[n.Register, n.Register | None]:
-    """(whether it is new, number) of value y in the set of prefix x, entered as row `size` if it is new.
+    """(whether it is new, number) of value y in the set of prefix x, inserted as row `size` if it is new.
 
     The loop around goes on from its condition where a set has grown: the row at hand must come again.
     `block` is what `block_of` gives, where that is known.
@@ -331,23 +331,23 @@ def _grow_kernel(entry: int) -> n.Kernel:
     dense_units = k.load(state, 1, "dense_units")
     # With numbers a dense set twice as large is worth it: it is read once, a hash twice and more.
     is_dense = k.let("is_dense", dense_units <= units * entry)
-    given = k.let("given", -1)
+    new_unit = k.let("new_unit", -1)
     with k.when(is_dense):
         k.set(units, dense_units)
     with k.otherwise():
         free = k.load(state, level + 8, "free")
         with k.when(free > 0):
-            k.set(given, free - 1)
-            k.store(state, level + 8, k.load(arena, given * UNIT, "next_free"))
-            with k.loop("w", given * UNIT, (given + units) * UNIT) as w:
+            k.set(new_unit, free - 1)
+            k.store(state, level + 8, k.load(arena, new_unit * UNIT, "next_free"))
+            with k.loop("w", new_unit * UNIT, (new_unit + units) * UNIT) as w:
                 k.store(arena, w, 0)
-    with k.when(given < 0):
+    with k.when(new_unit < 0):
         unused = k.load(state, 0, "unused")
         with k.when(unused + units <= room):
-            k.set(given, unused)
+            k.set(new_unit, unused)
             k.store(state, 0, unused + units)
-    place = k.let("place", given * UNIT)
-    with k.when(given < 0):
+    new_start = k.let("new_start", new_unit * UNIT)
+    with k.when(new_unit < 0):
         k.store(state, 2, 1)
     with k.otherwise():
         with k.loop("s", 0, old) as s:
@@ -355,23 +355,23 @@ def _grow_kernel(entry: int) -> n.Kernel:
             with k.when(value > 0):
                 with k.when(is_dense):
                     if entry == 2:
-                        k.store(arena, place + value - 1, k.load(arena, start + s * 2 + 1, "row"))
+                        k.store(arena, new_start + value - 1, k.load(arena, start + s * 2 + 1, "row"))
                     else:
-                        k.set_bit(arena, place * 32 + value - 1)
+                        k.set_bit(arena, new_start * 32 + value - 1)
                 with k.otherwise():
                     slot, _ = k.hash([value - 1], new)
-                    taken = k.load(arena, place + slot * entry, "taken")
+                    taken = k.load(arena, new_start + slot * entry, "taken")
                     with k.while_(not_equal(taken, 0)):
                         next_slot(k, slot, new)
-                        k.load_into(taken, arena, place + slot * entry)
+                        k.load_into(taken, arena, new_start + slot * entry)
                     for part in range(entry):
                         moved = k.load(arena, start + s * entry + part, "moved")
-                        k.store(arena, place + slot * entry + part, moved)
+                        k.store(arena, new_start + slot * entry + part, moved)
         with k.when(old > 0):
             level, _ = _level(k, old * entry)
             k.store(arena, start, k.load(state, level + 8, "free"))
             k.store(state, level + 8, unit + 1)
-        k.store(base, x, given)
+        k.store(base, x, new_unit)
         k.store(slots, x, where(is_dense, -1, new))
     return k.kernel()
 

@@ -1,4 +1,4 @@
-"""What kernels do with one row of a log [row * column]: find it in the hash of rows, and enter it into an index."""
+"""What kernels do with one row of a log [row * column]: find it in the hash of rows, and insert it into an index."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def find_row(log, slots, num_slots, words, at, width):
 
 
 @kernel
-def enter_row(slots, slot, row, tag):
-    """Have a row in the slot that `find_row` has come to."""
+def fill_slot(slots, slot, row, tag):
+    """Write a row to the free slot that `find_row` has returned."""
     store(slots, 2 * slot, np.uint32(row + 1))
     store(slots, 2 * slot + 1, np.uint32(tag))
 
 
 @kernel
 def chain_row(log, width, keys, num_keys, heads, num_heads, following, row):
-    """Enter a row into a chained hash index over some columns, at least one."""
+    """Insert a row into a chained hash index over some columns, at least one."""
     h = hash_word(np.int64(load(log, row * width + load(keys, 0))))
     for k in range(1, num_keys):
         h = mix_word(h, np.int64(load(log, row * width + load(keys, k))))

@@ -27,16 +27,16 @@ AHEAD = 12
 @kernel
 def _hash_text(data, start, stop, mask):
     """The hash of bytes start..stop behind a pointer, of which `mask` leaves some bits."""
-    found = hash_word(stop - start)
+    h = hash_word(stop - start)
     at = start
     while at + 8 <= stop:
-        found = mix_word(found, np.int64(eight_bytes(data, at)))
+        h = mix_word(h, np.int64(eight_bytes(data, at)))
         at += 8
     word = np.int64(0)
     while at < stop:
         word = word << 8 | np.int64(load(data, at))
         at += 1
-    return mix_word(found, word) & mask
+    return mix_word(h, word) & mask
 
 
 @kernel
@@ -62,8 +62,8 @@ def hash_texts(data, starts, stops, mask, hashes):
 
 
 @kernel("uint8[] int64[] int64 uint32[] uint8[] int64[] int64[] int64[] int64[] bool")
-def place_texts(data, offsets, size, table, given, starts, stops, hashes, places, appends):
-    """Find the texts given[starts[i]:stops[i]]; writes their numbers to `places` and returns the new number of texts.
+def intern_texts(data, offsets, size, table, source, starts, stops, hashes, numbers, appends):
+    """Find the texts source[starts[i]:stops[i]]; writes their numbers to `numbers` and returns the new number of texts.
 
     table    [2 * slots] uint32, slots a power of two: a text's number + 1, 0 if empty, and 32 bits of its hash
     appends  whether texts that are not there are appended; else their number is -1
@@ -78,25 +78,25 @@ def place_texts(data, offsets, size, table, given, starts, stops, hashes, places
         tag = tag_of(h)
         slot = slot_in(h, slots)
         while True:
-            found = np.int64(table[2 * slot]) - 1
-            if found < 0:
-                places[i] = -1
+            number = np.int64(table[2 * slot]) - 1
+            if number < 0:
+                numbers[i] = -1
                 if appends:
                     end = offsets[size]
                     for k in range(length):
-                        store(data, end + k, load(given, start + k))
+                        store(data, end + k, load(source, start + k))
                     table[2 * slot] = size + 1
                     table[2 * slot + 1] = tag
-                    places[i] = size
+                    numbers[i] = size
                     size += 1
                     offsets[size] = end + length
                 break
             if np.int64(table[2 * slot + 1]) == tag:
-                begin = offsets[found]
-                if offsets[found + 1] - begin == length and _is_same_text(
-                    pointer(data), begin, pointer(given), start, length
+                begin = offsets[number]
+                if offsets[number + 1] - begin == length and _is_same_text(
+                    pointer(data), begin, pointer(source), start, length
                 ):
-                    places[i] = found
+                    numbers[i] = number
                     break
             slot = slot_in(slot + 1, slots)
     return size

@@ -19,16 +19,16 @@ def include_rows(
     inside = at < width
     first = tl.load(offsets + row)
     last = tl.load(offsets + row + 1)
-    found = tl.zeros((WORDS,), tl.int32)
+    bits = tl.zeros((WORDS,), tl.int32)
     if not IS_NEW:
-        found = tl.load(into + row * width + at, mask=inside, other=0)
+        bits = tl.load(into + row * width + at, mask=inside, other=0)
     for k in range((last - first + ROWS - 1) // ROWS):
         # Loads that do not wait for one another.
         for j in tl.static_range(ROWS):  # pyright: ignore
             edge = first + k * ROWS + j
             source = tl.load(sources + edge, mask=edge < last, other=0)
-            found = found | tl.load(words + source * width + at, mask=inside & (edge + at * 0 < last), other=0)
-    tl.store(into + row * width + at, found, mask=inside)
+            bits = bits | tl.load(words + source * width + at, mask=inside & (edge + at * 0 < last), other=0)
+    tl.store(into + row * width + at, bits, mask=inside)
 
 
 @triton.jit(do_not_specialize=["number", "columns", "width", "turned_width"])
@@ -41,8 +41,8 @@ def transpose_bits(turned, words, number, columns, width, turned_width, COLUMNS:
     there = (column < columns)[:, None] & (row < number)[None, :]
     word = tl.load(words + row[None, :] * width + (column // 32)[:, None], mask=there, other=0)
     bit = (word >> (column % 32).to(tl.int32)[:, None]) & 1
-    found = tl.sum(bit << lane[None, :], 1)
-    tl.store(turned + column * turned_width + band, found, mask=column < columns)
+    bits = tl.sum(bit << lane[None, :], 1)
+    tl.store(turned + column * turned_width + band, bits, mask=column < columns)
 
 
 @triton.jit(do_not_specialize=["width", "blocks"])
@@ -50,8 +50,8 @@ def write_pairs(rows, columns, words, ends, width, blocks, BITS: tl.constexpr):
     """The pairs of one block of BITS bits of a row, from where those before it end."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1).to(tl.int64)
-    place = row * blocks + block
-    end = tl.load(ends + place)
+    position = row * blocks + block
+    end = tl.load(ends + position)
     bit = block * BITS + tl.arange(0, BITS)
     word = tl.load(words + row * width + bit // 32, mask=bit // 32 < width, other=0)
     is_there = (word >> (bit % 32).to(tl.int32)) & 1

@@ -1,8 +1,8 @@
-"""Triton's kernel that multiplies sets of proofs and keeps the best of each row; tags are as in `device_proofs`.
+"""Triton's kernel that multiplies sets of proofs and selects the best of each row; tags are as in `device_proofs`.
 
-A lane has a row, and goes through its products once for each proof that is kept: the best one that contains no better
-one is found by looking at all. So no product is ever written, and what a row gets is what a walk over its sorted proofs
-gives.
+A lane has a row, and goes through its products once for each of the k proofs that stay: the best
+proof that contains no better one, by a look at all. So no product is ever written, and what a row gets is what a
+walk over its sorted proofs gives.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def fold(costs, tied, lost, order, first, before, left, right, after, news, chan
         begin = tl.load(first + group, mask=is_group, other=0)
         end = tl.load(first + group + 1, mask=group + 1 < count, other=total)
         end = tl.where(is_group, end, begin)
-        place = group * 0
+        scope = group * 0
         is_changed = group * 0
-{old_place}
+{old_scope}
 {ranks}
 {lost}
-        tl.store(after + group * LANES, place, mask=is_group)
-        tl.store(news + group * LANES, place, mask=is_group)
+        tl.store(after + group * LANES, scope, mask=is_group)
+        tl.store(news + group * LANES, scope, mask=is_group)
         tl.store(changed + group, is_changed.to(tl.uint8), mask=is_group)
 """
 
-# One of the proofs that are kept; `kept` are the words of those before.
+# One of the k best proofs; `chosen` are the words of those before.
 _RANK = """
 best_cost = group * 0 + ABSENT_COST
 best_size = group * 0
@@ -69,7 +69,7 @@ for p in range(0, {k}):
 """
 
 _ONE_FACTOR = """
-place = tl.maximum(place, tl.load(left + row * LANES, mask=is_row, other=0))
+scope = tl.maximum(scope, tl.load(left + row * LANES, mask=is_row, other=0))
 for p in range(0, {k}):
     from_left = left + row * LANES + 1 + p * WIDTH
     cost = tl.load(from_left, mask=is_row, other=ABSENT_COST)
@@ -81,8 +81,8 @@ for p in range(0, {k}):
 _TWO_FACTORS = """
 at_left = tl.load(left + row * LANES, mask=is_row, other=0)
 at_right = tl.load(right + row * LANES, mask=is_row, other=0)
-own = tl.maximum(at_left, at_right)
-place = tl.maximum(place, own)
+pair_scope = tl.maximum(at_left, at_right)
+scope = tl.maximum(scope, pair_scope)
 for pq in range(0, {pairs}):
     from_left = left + row * LANES + 1 + (pq // {k}) * WIDTH
     from_right = right + row * LANES + 1 + (pq % {k}) * WIDTH
@@ -107,7 +107,7 @@ while tl.max((common != 0).to(tl.int32), 0) > 0:
     power = lowest.to(tl.uint64, bitcast=True).to(tl.float64).to(tl.int64, bitcast=True)
     number = {last} - ((power >> 52) - 1023)
     is_some = common != 0
-    cost -= tl.load(costs + own * LITERALS + number, mask=is_some, other=0)
+    cost -= tl.load(costs + pair_scope * LITERALS + number, mask=is_some, other=0)
     size -= is_some.to(tl.int64)
 {count_tied}
     common = common & (common - 1)
@@ -142,15 +142,15 @@ if tl.max((is_full & (number_gone > 1)).to(tl.int32), 0) > 0:
 
 def _lost(form: ProofForm, bits: str) -> str:
     lines = []
-    for kept in range(form.k):
-        missing = " | ".join(f"(kept{kept}_{w} & ~bits{w})" for w in range(form.words))
-        more = " | ".join(f"(kept{kept}_{w} ^ bits{w})" for w in range(form.words))
-        lines.append(f"    is_gone = is_gone | ((there{kept} != 0) & (({missing}) == 0) & (({more}) != 0))")
+    for rank in range(form.k):
+        missing = " | ".join(f"(chosen{rank}_{w} & ~bits{w})" for w in range(form.words))
+        more = " | ".join(f"(chosen{rank}_{w} ^ bits{w})" for w in range(form.words))
+        lines.append(f"    is_gone = is_gone | ((there{rank} != 0) & (({missing}) == 0) & (({more}) != 0))")
     return _LOST.format(k=form.k, bits=bits, contained="\n".join(lines))
 
 
 def _consider(form: ProofForm, rank: int, new: int) -> str:
-    """Lines that keep a proof if it is better than the best one so far, and contains none of those that are kept."""
+    """Lines that make a proof the best one so far if it is better, and contains none of those chosen before."""
     lines = ["is_better = cost < best_cost", "is_equal = cost == best_cost"]
     lines += ["is_better = is_better | (is_equal & (size < best_size))", "is_equal = is_equal & (size == best_size)"]
     for w in range(form.words):
@@ -158,9 +158,9 @@ def _consider(form: ProofForm, rank: int, new: int) -> str:
             f"is_better = is_better | (is_equal & ((bits{w} ^ {_FLIPPED}) < (best{w} ^ {_FLIPPED})))",
             f"is_equal = is_equal & (bits{w} == best{w})",
         ]
-    for kept in range(rank):
-        missing = " | ".join(f"(kept{kept}_{w} & ~bits{w})" for w in range(form.words))
-        lines.append(f"is_better = is_better & ((there{kept} == 0) | (({missing}) != 0))")
+    for earlier in range(rank):
+        missing = " | ".join(f"(chosen{earlier}_{w} & ~bits{w})" for w in range(form.words))
+        lines.append(f"is_better = is_better & ((there{earlier} == 0) | (({missing}) != 0))")
     lines += ["is_better = is_better & (cost < ABSENT_COST)", "best_cost = tl.where(is_better, cost, best_cost)"]
     lines.append("best_size = tl.where(is_better, size, best_size)")
     lines += [f"best{w} = tl.where(is_better, bits{w}, best{w})" for w in range(form.width - 2)]
@@ -184,7 +184,7 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
                 if w >= form.words:
                     common.append(_CHOICES.format(lane=2 + w, w=w))
                     continue
-                tied = f"of_choice = tl.load(tied + own * {form.words} + {w}, mask=is_row, other=0)"
+                tied = f"of_choice = tl.load(tied + pair_scope * {form.words} + {w}, mask=is_row, other=0)"
                 count_tied = "    tied_number += ((lowest & of_choice) != 0).to(tl.int64)"
                 has_choices = form.choices > 0
                 common.append(
@@ -212,7 +212,7 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
             store.append(f"tl.store({to}, {cost}, mask=is_group)")
             store.append(f"tl.store({to} + 1, {keep.format('best_size')}, mask=is_group)")
             store += [f"tl.store({to} + {2 + w}, {keep.format(f'best{w}')}, mask=is_group)" for w in range(width - 2)]
-        store += [f"kept{rank}_{w} = best{w}" for w in range(form.words)] + [f"there{rank} = there"]
+        store += [f"chosen{rank}_{w} = best{w}" for w in range(form.words)] + [f"there{rank} = there"]
         ranks.append(
             _RANK.format(
                 no_bits="\n".join(f"best{w} = group * 0" for w in range(width - 2)),
@@ -222,9 +222,9 @@ def kernel_text(form: ProofForm, has_before: bool, has_right: bool, has_order: b
                 store="\n".join(store),
             )
         )
-    old_place = "        place = tl.load(before + group * LANES, mask=is_group, other=0)" if has_before else ""
+    old_scope = "        scope = tl.load(before + group * LANES, mask=is_group, other=0)" if has_before else ""
     lost = indent(_lost(form, old_bits), " " * 8) if has_before and k > 1 else ""
-    text = _FOLD.format(old_place=old_place, ranks=indent("\n".join(ranks), " " * 8), lost=lost)
+    text = _FOLD.format(old_scope=old_scope, ranks=indent("\n".join(ranks), " " * 8), lost=lost)
     numbers = {"LANES": form.lanes, "WIDTH": width, "LITERALS": 64 * form.words, "ABSENT_COST": ABSENT_COST}
     for name, number in numbers.items():
         text = text.replace(name, str(number))
@@ -249,8 +249,8 @@ def fold(
     changed = torch.empty(count, dtype=torch.uint8, device=left.device)
     has_order = not isinstance(order, range)
     kernel = kernel_of(kernel_text(form, before is not None, len(factors) > 1, has_order), "fold", TILE)
-    given = order if has_order else first
+    rows = order if has_order else first
     earlier = after if before is None else before.contiguous()
     noted = costs if lost is None else lost
-    kernel(count, costs, tied, noted, given, first, earlier, left, right, after, news, changed, count, len(left))
+    kernel(count, costs, tied, noted, rows, first, earlier, left, right, after, news, changed, count, len(left))
     return after, news, changed.view(torch.bool)

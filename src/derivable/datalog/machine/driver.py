@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from derivable.datalog.kernels.row_sets import DONE, LOG_FULL
-from derivable.datalog.kernels.rows import chain_row, enter_row, find_row
+from derivable.datalog.kernels.rows import chain_row, fill_slot, find_row
 from derivable.datalog.machine import words as w
 from derivable.device.cpu.built_kernels import kernel
 from derivable.device.cpu.places import call_at, load, pointer_at, store
@@ -194,7 +194,7 @@ def _keep_base(memory, tables, strata, s, indexes_after):
 @kernel
 def _run_store(address, memory, stores, tables, control, activity, number):
     """Run one store, or go on with it; 0 if it is done with its rows."""
-    own, target = stores[number, w.OWN], tables[stores[number, w.TARGET]]
+    progress, target = stores[number, w.PROGRESS], tables[stores[number, w.TARGET]]
     if control[w.GOES_ON] == 0:
         driver = tables[stores[number, w.DRIVER]]
         start, stop = memory[driver + w.START], memory[driver + w.STOP]
@@ -203,11 +203,11 @@ def _run_store(address, memory, stores, tables, control, activity, number):
         if stores[number, w.ENTRY] == 0:
             control[w.AT] = number
             return w.NEEDS_KERNEL
-        memory[own], memory[own + 1] = start, stop
+        memory[progress], memory[progress + 1] = start, stop
         for k in range(stores[number, w.POSITIONS]):
-            memory[own + 2 + k] = -1
+            memory[progress + 2 + k] = -1
         stores[number, w.RUNS] += 1
-    first, left = memory[own], memory[w.LEFT]
+    first, left = memory[progress], memory[w.LEFT]
     size, before = memory[target + w.SIZE], memory[target + w.NUM_CANDIDATES]
     if memory[target + w.ADD_UP] != 0:
         code = _run_and_add_up(address, memory, stores[number, w.ENTRY], stores[number, w.BLOCK], target, control)
@@ -217,7 +217,7 @@ def _run_store(address, memory, stores, tables, control, activity, number):
             rows = pointer_at(memory[target + w.CANDIDATE_ROWS], np.int64)
             for i in range(before, memory[target + w.NUM_CANDIDATES]):
                 store(rows, i, number)
-    driven, added = memory[own] - first, memory[target + w.SIZE] - size
+    driven, added = memory[progress] - first, memory[target + w.SIZE] - size
     if added > 0 or memory[target + w.LISTED] + memory[target + w.NUM_CANDIDATES] > 0:
         activity[stores[number, w.TARGET], 1] = 1
         _activate(control, stores[number, w.TARGET])
@@ -228,13 +228,13 @@ def _run_store(address, memory, stores, tables, control, activity, number):
     if code != 0:
         control[w.GOES_ON], control[w.AT] = 1, number
         return code
-    rows_found = stores[number, w.ROWS_THIS_ROUND]
-    if rows_found > 0:
-        place = w.NOTES + 2 * (stores[number, w.NUM_NOTED] % w.MOST_NOTES)
-        stores[number, place] = control[w.ROUND]
-        stores[number, place + 1] = rows_found
+    new_rows = stores[number, w.ROWS_THIS_ROUND]
+    if new_rows > 0:
+        note = w.NOTES + 2 * (stores[number, w.NUM_NOTED] % w.MOST_NOTES)
+        stores[number, note] = control[w.ROUND]
+        stores[number, note + 1] = new_rows
         stores[number, w.NUM_NOTED] += 1
-        stores[number, w.ROWS] += rows_found
+        stores[number, w.ROWS] += new_rows
         stores[number, w.ROWS_THIS_ROUND] = 0
     return 0
 
@@ -253,9 +253,9 @@ def _run_and_add_up(address, memory, entry, block, target, control):
 @kernel
 def _add_up(address, memory, at, control):
     """Insert the candidates of a table and add up their tags, or go on with that."""
-    own = memory[at + w.ADD_UP_OWN]
+    progress = memory[at + w.ADD_UP_PROGRESS]
     if control[w.IS_ADDING] == 0:
-        control[w.IS_ADDING], memory[own], memory[own + 1] = 1, 0, memory[at + w.NUM_CANDIDATES]
+        control[w.IS_ADDING], memory[progress], memory[progress + 1] = 1, 0, memory[at + w.NUM_CANDIDATES]
     code = call_at(memory[at + w.ADD_UP], address, memory[at + w.ADD_UP_BLOCK])
     if code == DONE:
         control[w.IS_ADDING] = memory[at + w.NUM_CANDIDATES] = 0
@@ -417,7 +417,7 @@ def _insert(memory, at):
     row, slot, tag = find_row(log, slots, memory[at + w.HASH_SLOTS], log, size * width, width)
     if row >= 0:
         return row
-    enter_row(slots, slot, size, tag)
+    fill_slot(slots, slot, size, tag)
     memory[at + w.SIZE] = size + 1
     return size
 
@@ -446,7 +446,7 @@ def _have_columns_one_sum(memory, at):
 
 @kernel
 def insert_candidates(memory, stores, at):
-    """Insert the candidates of a table, which has room for them; a new row is one of the store that found it first."""
+    """Insert the candidates of a table, which has room for them; a new row is one of the store that wrote it first."""
     width, memory[at + w.OLD_SIZE] = memory[at + w.ROW_WIDTH], memory[at + w.SIZE]
     log, words = pointer_at(memory[at + w.LOG], np.int64), pointer_at(memory[at + w.CANDIDATE_WORDS], np.int64)
     rows = pointer_at(memory[at + w.CANDIDATE_ROWS], np.int64)

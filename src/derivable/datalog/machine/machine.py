@@ -142,10 +142,10 @@ class Machine:
     def write_table(self, number: int) -> None:
         """What kernels read of a table, as it is now."""
         table, at = self.tables[number], self.bases_of_tables[number]
-        # Kernels find rows by what is written here: nothing is to enter them into other sets later.
+        # Kernels find rows by what is written here: the form of the sets must not change later.
         table.row_set.update(table)
         if table.size >= policy().set_rows:
-            table.row_set.enter(table)
+            table.row_set.use_prefixes(table)
         sets, log = table.row_set.prefix_sets, table.log
         if sets is None:
             arrays = log, table.row_set.slots
@@ -246,9 +246,9 @@ class Machine:
     def bind_to(self, number: int, plan: BoundPlan, kernel: emit.RuleKernel, parts: Sequence[Part]) -> Sequence[int]:
         """Bind a store to its kernel; returns where the memory has the arguments of that, which are these parts."""
         words = self.words[number]
-        if not words[w.OWN]:
+        if not words[w.PROGRESS]:
             width = self.tables[words[w.TARGET]].width
-            words[w.OWN] = self.allocate(emit_insert.OWN + kernel.num_positions + width)
+            words[w.PROGRESS] = self.allocate(emit_insert.FIRST_POSITION + kernel.num_positions + width)
         addresses = self.addresses_of(number, plan, parts)
         block = self.blocks[number] = np.array(addresses, np.int64)
         words[w.BLOCK], words[w.POSITIONS] = self.address(block), kernel.num_positions
@@ -269,9 +269,9 @@ class Machine:
         if plan is None:
             return None
         form = table.row_set.form
-        kernel = plan.store_plan.enters.get(form)
+        kernel = plan.store_plan.insert_kernels.get(form)
         if kernel is None:
-            kernel = plan.store_plan.enters[form] = self.merge.kernel(plan.plan, form)
+            kernel = plan.store_plan.insert_kernels[form] = self.merge.kernel(plan.plan, form)
         return kernel
 
     def is_worth(self, number: int, kernel: emit.RuleKernel) -> bool:
@@ -292,7 +292,7 @@ class Machine:
         parts: list[Part] = []
         for what, step, part in kernel.parameters:
             scan = plan.store_plan.scans.get(step)
-            if what == "own":
+            if what == "progress":
                 parts.append((what, 0, part))
             elif what in ("left", "next_round"):
                 parts.append(("of memory", 0, getattr(w, what.upper())))
@@ -349,15 +349,15 @@ class Machine:
         match whose:
             case "of memory":
                 return 0
-            case "own":
-                return int(self.words[number, w.OWN])
+            case "progress":
+                return int(self.words[number, w.PROGRESS])
             case "of table" | "of tags":
                 name = self.names[self.words[number, w.TARGET]] if step == TARGET else plan.reads[step][0].name
                 return self.begin_of(self.number[name], whose)
             case "of index":
                 index = plan.reads[step][1]
                 assert index is not None
-                return self.place_of_index(index)
+                return self.position_of_index(index)
         return None
 
     def begin_of(self, number: int, whose: str) -> int:
@@ -374,11 +374,11 @@ class Machine:
         for at in self.bases_of_tables:
             self.memory[at + w.PARTS] = self.allocate(w.PART_WORDS * count)
 
-    def place_of_part(self, number: int, what: int, part: int) -> int:
+    def position_of_part(self, number: int, what: int, part: int) -> int:
         """Where the memory has an address of a scalar of the tags of a table."""
         return self.begin_of(number, "of tags") + w.PART_WORDS * part + what
 
-    def place_of_index(self, index: Index) -> int:
+    def position_of_index(self, index: Index) -> int:
         """Where the memory has the words of an index that grows."""
         base = self.indexes.get(index)
         if base is None:
@@ -427,17 +427,17 @@ class Machine:
             if table.size == length:
                 # Many small tables would come back for each doubling.
                 table.grow_log(4 * length if length < policy().few else length + 1)
-            if sets is None and not (table.size >= policy().set_rows and table.row_set.enter(table)):
+            if sets is None and not (table.size >= policy().set_rows and table.row_set.use_prefixes(table)):
                 table.row_set.grow(table, table.size + 1)
         else:
             assert sets is not None
-            block = self.words[at, w.OWN] + self.words[at, w.POSITIONS]
+            block = self.words[at, w.PROGRESS] + self.words[at, w.POSITIONS]
             if self.control[w.IS_ADDING]:
-                block = self.memory[self.bases_of_tables[number] + w.ADD_UP_OWN]
-            block += emit_insert.OWN
+                block = self.memory[self.bases_of_tables[number] + w.ADD_UP_PROGRESS]
+            block += emit_insert.FIRST_POSITION
             row = [self.memory[block + c : block + c + 1] for c in range(table.width)]
             if not sets.make_room(table, code, row):
-                table.row_set.leave(table)
+                table.row_set.use_hash(table)
         self.changed(number)
         return True
 
@@ -453,6 +453,6 @@ def _parts(table: Table, what: str, part: int) -> list[tuple[str, int]]:
         sets = table.row_set.prefix_sets
         assert sets is not None
         return [("of table", w.SETS + k) for k in range(len(sets.find_arguments))]
-    if what in ("tags", "given", "pending"):
+    if what in ("tags", "candidate_tags", "pending"):
         return [("of tags", w.PART_WORDS * part + getattr(w, what.upper()))]
     return [("of table", getattr(w, what.upper()))]

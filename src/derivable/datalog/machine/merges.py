@@ -113,7 +113,7 @@ class Merge:
         words = machine.address(candidates.words), candidates.room
         machine.memory[[at + w.CANDIDATE_WORDS, at + w.CANDIDATE_ROOM]] = words
         for part, array in enumerate(candidates.tags):
-            machine.memory[machine.place_of_part(number, w.GIVEN, part)] = machine.address(array)
+            machine.memory[machine.position_of_part(number, w.CANDIDATE_TAGS, part)] = machine.address(array)
 
     def grow_candidates(self, machine: Machine, number: int, room: int) -> None:
         """Have room for more candidates of a table, with those that there are."""
@@ -230,7 +230,7 @@ class Sums(Merge):
             memory[at + w.STAMPS] = address(table.stamps)
         for what, parts in ((w.TAGS, parts_of(table.tags)), (w.PENDING, self.pending[number])):
             for part, array in enumerate(parts):
-                memory[machine.place_of_part(number, what, part)] = address(array)
+                memory[machine.position_of_part(number, what, part)] = address(array)
 
     def bind(self, machine: Machine, number: int) -> None:
         """Have the kernels of a table for the layout that it has now."""
@@ -238,14 +238,14 @@ class Sums(Merge):
         if kernels == self.kernels[number]:
             return
         self.kernels[number], (add_up, end_round) = kernels, kernels
-        words = int(machine.memory[at + w.ADD_UP_OWN])
+        words = int(machine.memory[at + w.ADD_UP_PROGRESS])
         if not words:
-            words = machine.allocate(emit_insert.OWN + machine.tables[number].width)
-            machine.memory[at + w.ADD_UP_OWN] = words
+            words = machine.allocate(emit_insert.FIRST_POSITION + machine.tables[number].width)
+            machine.memory[at + w.ADD_UP_PROGRESS] = words
         arguments: list[int] = []
         for what, _, part in add_up.parameters:
             match what:
-                case "own":
+                case "progress":
                     arguments.append(words + part)
                 case "left":
                     arguments.append(w.LEFT_WITHOUT_PAUSE)
@@ -254,12 +254,12 @@ class Sums(Merge):
                 case "log":
                     arguments.append(at + w.CANDIDATE_WORDS)
                 case "tags":
-                    arguments.append(machine.place_of_part(number, w.GIVEN, part))
+                    arguments.append(machine.position_of_part(number, w.CANDIDATE_TAGS, part))
                 case _:
                     arguments += machine.part_of(number, what.removeprefix("target "), part)
         parts = range(len(self.typed.dtypes))
         ends = [*(at + word for word in (w.LISTED, w.NEXT_LIST, w.VISIBLE, w.SIZE)), w.NEXT_ROUND]
-        ends += [machine.place_of_part(number, what, part) for what in (w.TAGS, w.PENDING) for part in parts]
+        ends += [machine.position_of_part(number, what, part) for what in (w.TAGS, w.PENDING) for part in parts]
         ends += [at + w.TOUCHED, *([at + w.STAMPS] if machine.tables[number].stamps is not None else ())]
         blocks = self.blocks[number] = np.array(arguments, np.int64), np.array(ends, np.int64)
         entries = add_up.function.address, machine.address(blocks[0]), end_round.address, machine.address(blocks[1])
@@ -333,7 +333,7 @@ class Proofs(Merge):
                 table.tags[:] = ONE
         memory[[at + w.IS_LISTED, at + w.IS_CERTAIN]] = 1, table.name in self.certain
         memory[at + w.STAMPS] = 0 if table.stamps is None else address(table.stamps)
-        memory[machine.place_of_part(number, w.TAGS, 0)] = address(table.tags)
+        memory[machine.position_of_part(number, w.TAGS, 0)] = address(table.tags)
         self.write_news(machine, number)
         self.write_candidates(machine, number)
 

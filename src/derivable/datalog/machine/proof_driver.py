@@ -42,7 +42,7 @@ def run_proofs(
         count = memory[at + w.NUM_CANDIDATES]
         if control[w.STAGE] == 0 and memory[at + w.SIZE] + count >= memory[at + w.ROOM]:
             return LOG_FULL
-        factors = memory[at + w.PARTS] + w.GIVEN
+        factors = memory[at + w.PARTS] + w.CANDIDATE_TAGS
         a, b = array_at(memory[factors], count, np.int64), array_at(memory[factors + w.PART_WORDS], count, np.int64)
         if control[w.STAGE] == 0:
             is_possible = array_at(memory[at + w.CHANGED], count, np.bool_)
@@ -111,12 +111,12 @@ def _list_factors(memory, at, i, num_factors):
     """Have the factors of a candidate that are not one before all others, in their order; returns their number."""
     number, parts = 0, memory[at + w.PARTS]
     for c in range(num_factors):
-        factors = pointer_at(memory[parts + w.PART_WORDS * c + w.GIVEN], np.int64)
+        factors = pointer_at(memory[parts + w.PART_WORDS * c + w.CANDIDATE_TAGS], np.int64)
         factor = load(factors, i)
         if factor != ONE:
             if number < c:
                 store(factors, i, np.int64(ONE))
-                store(pointer_at(memory[parts + w.PART_WORDS * number + w.GIVEN], np.int64), i, factor)
+                store(pointer_at(memory[parts + w.PART_WORDS * number + w.CANDIDATE_TAGS], np.int64), i, factor)
             number += 1
     return number
 
@@ -125,7 +125,7 @@ def _list_factors(memory, at, i, num_factors):
 def _forget_factors(memory, at, num_factors, stop, start=0):
     """Have factors of candidates from `start` to `stop` be one."""
     for c in range(num_factors):
-        factors = pointer_at(memory[memory[at + w.PARTS] + w.PART_WORDS * c + w.GIVEN], np.int64)
+        factors = pointer_at(memory[memory[at + w.PARTS] + w.PART_WORDS * c + w.CANDIDATE_TAGS], np.int64)
         for i in range(start, stop):
             store(factors, i, np.int64(ONE))
 

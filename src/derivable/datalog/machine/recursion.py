@@ -242,4 +242,4 @@ class Recursion:
         watch.table, watch.before, effort.is_running = target, target.size - new, True
         watch.remaining()
         effort.is_running = False
-        watch.leave()
+        watch.end_instruction()

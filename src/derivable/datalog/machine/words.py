@@ -29,10 +29,10 @@ SETS, SETS_END = 13, 21
 # which each row became recent; whether all rows are certain.
 IS_LISTED, LIST, NEXT_LIST, LISTED, END_ROUND, END_ROUND_BLOCK, STAMPS, IS_CERTAIN, TOUCHED = range(SETS_END, 30)
 # Its candidates: how many there are and may be, and their words. Where they are added up as soon as there are some, the
-# packed kernel that does so, else 0, its block, and where its own words begin. Where they wait for the end of a round,
+# packed kernel that does so, else 0, its block, and where its progress begins. Where they wait for the end of a round,
 # their rows, which are the stores that wrote them before they are inserted, -1 for facts; and the rows that the table
 # had before.
-NUM_CANDIDATES, CANDIDATE_ROOM, CANDIDATE_WORDS, ADD_UP, ADD_UP_BLOCK, ADD_UP_OWN = range(30, 36)
+NUM_CANDIDATES, CANDIDATE_ROOM, CANDIDATE_WORDS, ADD_UP, ADD_UP_BLOCK, ADD_UP_PROGRESS = range(30, 36)
 CANDIDATE_ROWS, OLD_SIZE = range(36, 38)
 # Of proofs: what is new of the tags of recent rows, negated tags, and see `kernels.proof_fold`.
 NEWS, NEGATED, LAST, FOLLOWING, CHAINED, NUM_CHAINED, FOLDED, CHANGED = range(38, 46)
@@ -42,16 +42,18 @@ PARTS = 46
 # of a start and a stop, 0 if all rows become recent at once; and how many pairs there are, at most MOST_WAITING.
 WAITING, NUM_WAITING, TABLE_WORDS = range(47, 50)
 # Of a scalar or factor: the tags of rows, those of candidates, and those that wait for the end of the round.
-TAGS, GIVEN, PENDING, PART_WORDS = range(4)
+TAGS, CANDIDATE_TAGS, PENDING, PART_WORDS = range(4)
 
 # An index in chains: its table, what `index.Index` has, the rows that there is room for, and those that are in it.
 OF, KEYS, NUM_KEYS, HEADS, NUM_HEADS, FOLLOWING_ROWS, INDEX_ROOM, INDEXED, IS_SHORT, WIDTH, INDEX_WORDS = range(11)
 
 # A store: the address of its kernel, 0 if it has none, and that of its block; the tables that it writes to and whose
-# rows it goes through; where its own words begin; the positions of loops that it has; and then what it did: runs,
+# rows it goes through; where its progress begins; how many positions of loops that has; and then what it did: runs,
 # candidates, rows that it went through, new rows, those of this round, and how many rounds are noted.
-ENTRY, BLOCK, TARGET, DRIVER, OWN, POSITIONS, RUNS, CANDIDATES, DRIVEN, ROWS, ROWS_THIS_ROUND, NUM_NOTED = range(12)
-# (round, rows) of the last rounds in which it found something.
+ENTRY, BLOCK, TARGET, DRIVER, PROGRESS, POSITIONS, RUNS, CANDIDATES, DRIVEN, ROWS, ROWS_THIS_ROUND, NUM_NOTED = range(
+    12
+)
+# (round, rows) of the last rounds in which it had new rows.
 NOTES, MOST_NOTES = 12, 5
 STORE_WORDS = NOTES + 2 * MOST_NOTES
 

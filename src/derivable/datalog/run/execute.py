@@ -229,9 +229,9 @@ class Executor(Stores):
                 there = (variables < 0) | ~is_zero[variables]
                 if not there.all():
                     columns, variables = [column[there] for column in columns], variables[there]
-            self.watch.enter(self.tables[name])
+            self.watch.begin_instruction(self.tables[name])
             self.tables[name].insert(columns, len(variables), self.watch.remaining)
-            self.watch.leave()
+            self.watch.end_instruction()
         parts: list[str] = []
         for instruction in self.instructions(number, "once", True) if first is None else first:
             part = self.part(instruction)
@@ -402,9 +402,9 @@ class Executor(Stores):
 
     def merge(self, pending: Pending, stamp: int) -> int:
         """The end of round `stamp` for a table; returns how many rows are new."""
-        self.watch.enter(pending.table)
+        self.watch.begin_instruction(pending.table)
         pending.merge(stamp)
-        self.watch.leave()
+        self.watch.end_instruction()
         added, pending.rows = pending.rows, 0
         return added
 

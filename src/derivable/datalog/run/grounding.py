@@ -72,7 +72,7 @@ def _derive(
     table = executor.tables[instruction.relation]
     is_store = isinstance(instruction, m.Store)
     parts = executor.stored(instruction, effort) if is_store else [executor.special(instruction, effort)]
-    executor.watch.enter(table)
+    executor.watch.begin_instruction(table)
     for columns, count, tags in parts:
         if not count:
             continue
@@ -87,7 +87,7 @@ def _derive(
             before = table.size
             derivations.append((table.insert(columns, count), nodes))
             executor.credit(effort, table.size - before)
-    executor.watch.leave()
+    executor.watch.end_instruction()
 
 
 def _close(executor: Executor, stratum: m.Stratum, derivations_of: dict[str, Derivations], graph: GroundGraph) -> None:

@@ -160,11 +160,11 @@ class Watch(Deadline):
 
     # What a run tells
 
-    def enter(self, table: Table) -> None:
+    def begin_instruction(self, table: Table) -> None:
         """An instruction begins to write to a table."""
         self.table, self.before = table, table.num_known
 
-    def leave(self) -> int:
+    def end_instruction(self) -> int:
         """It has ended; returns how many rows the table has got."""
         if self.table is None:
             return 0
@@ -339,7 +339,7 @@ class Watch(Deadline):
         if executor is None or not executor.ram.strata:
             return kind(what, hint=remedy)
         stratum = executor.ram.strata[self.stratum]
-        added = self.leave()
+        added = self.end_instruction()
         effort = self.largest(executor, added)
         where = f"stratum {self.stratum}" + (f", round {self.round:,}" if stratum.is_recursive else "")
         rows = [f"{what}\n  in {where}, with {_tuples(self.tuples)} in all"]

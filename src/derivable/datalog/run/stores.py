@@ -79,7 +79,7 @@ class Stores(Orders):
         """Run an instruction and insert its rows."""
         table = self.tables[instruction.relation]
         with self.effort(instruction) as effort:
-            self.watch.enter(table)
+            self.watch.begin_instruction(table)
             if not isinstance(instruction, m.Store):
                 columns, count, _ = self.special(instruction, effort)
                 table.insert(columns, count)
@@ -89,7 +89,7 @@ class Stores(Orders):
                 self.warn_of_product(instruction)
                 for columns, count, _ in self.stored(instruction, effort):
                     table.insert(columns, count)
-            added = self.watch.leave()
+            added = self.watch.end_instruction()
             if added:
                 self.credit(effort, added)
                 effort.grew(self.watch.round, added)
@@ -179,7 +179,7 @@ class Stores(Orders):
             self.warn_of_product(instruction)
         with self.effort(instruction) as effort:
             before = effort.candidates
-            self.watch.enter(pending.table)
+            self.watch.begin_instruction(pending.table)
             if isinstance(instruction, m.Store):
                 is_kept = pending.keeps_columns
                 for part in self.stored(instruction, effort, is_kept):
@@ -187,17 +187,17 @@ class Stores(Orders):
                     pending.look(self.watch)
             else:
                 pending.add(self.special(instruction, effort), stamp, effort)
-            self.watch.leave()
+            self.watch.end_instruction()
             if effort.candidates > before:
                 effort.grew(self.watch.round, effort.candidates - before)
 
     def offer(self, store: m.Store, add: Callable[[Columns, int, Any], None]) -> None:
         """Run a store with tags, and offer what it finds to `add`."""
         with self.effort(store) as effort:
-            self.watch.enter(self.tables[store.relation])
+            self.watch.begin_instruction(self.tables[store.relation])
             for columns, count, tags in self.stored(store, effort):
                 add(columns, count, tags)
-            self.credit(effort, self.watch.leave())
+            self.credit(effort, self.watch.end_instruction())
 
     def special(self, rule: AggregateRule, effort: Effort) -> tuple[Columns, int, Any]:
         """Columns, count and tags of an aggregate."""

@@ -3,7 +3,7 @@
 A column with a lattice whose joins are the smaller or the larger value is such a tag of the other columns.
 
 Where a rule changes the last column alone, what follows from rows of one prefix has that prefix: prefixes are
-recursions of their own, whose tags lie in an array by the last column meanwhile. No set is asked; one is made when
+separate recursions, whose tags lie in an array by the last column meanwhile. No set is asked; one is made when
 somebody asks it later. Otherwise, and while rows are few, the rounds of `execute` and the levels of `frontier` do it.
 The fixpoint is the same, whatever is propagated first.
 """
@@ -41,8 +41,10 @@ def only_rule(stratum: m.Stratum, number: int = 1) -> m.Store | None:
     (store,) = stratum.loop
     driver, terms = store.query.steps[0].node, store.query.terms
     assert isinstance(driver, m.Scan)
-    kept = len(terms) >= number and driver.relation == store.relation and driver.terms[:-number] == terms[:-number]
-    return store if kept and all(isinstance(term, Var) for term in terms[:-number]) else None
+
+    same_relation = len(terms) >= number and driver.relation == store.relation
+    keeps_columns = same_relation and driver.terms[:-number] == terms[:-number]
+    return store if keeps_columns and all(isinstance(term, Var) for term in terms[:-number]) else None
 
 
 class BestFirst(Shortcut):
@@ -99,7 +101,7 @@ class BestValueFirst(Shortcut):
         table, others, frontier = self.table, self.table.joined_rows, self.frontier
         if table.seen + policy().call_rows * table.stamp < policy().few_rows or frontier.gave_up or not frontier.most:
             return False
-        if not others.size or not others.row_set.enter(others):
+        if not others.size or not others.row_set.use_prefixes(others):
             return False
         (store,) = self.run.instructions(self.number, "loop")
         self.propagation = Propagation(self.run, store, others, frontier, table.value_type)
@@ -176,13 +178,13 @@ class Propagation:
     def run(self, rows: np.ndarray) -> np.ndarray:
         """As `propagate`, recorded as what the rule has cost."""
         run, before = self.state, self.table.size
-        run.watch.enter(self.table)
+        run.watch.begin_instruction(self.table)
         with run.effort(self.store) as effort:
             effort.by((BestFirst if self.values is None else BestValueFirst).route())
             left = self.propagate(rows)
             effort.candidates += self.made
             run.credit(effort, self.table.size - before)
-        run.watch.leave()
+        run.watch.end_instruction()
         return left
 
     def propagate(self, rows: np.ndarray) -> np.ndarray:
@@ -214,20 +216,20 @@ class Propagation:
         prefixes = [table.column(c) for c in range(table.width - 1)]
         # Without columns before the last, all rows follow from one another.
         order = order_of(prefixes) if prefixes else slice(None)
-        own = np.arange(table.size)[order]
+        grouped = np.arange(table.size)[order]
         is_first = np.zeros(table.size, bool)
         is_first[:1] = True
         for column in prefixes:
             ordered = column[order]
             is_first[1:] |= ordered[1:] != ordered[:-1]
         starts = np.flatnonzero(is_first)
-        waits = there[own]
-        kept = np.logical_or.reduceat(waits, starts) if len(starts) else is_first
+        waits = there[grouped]
+        has_waiting = np.logical_or.reduceat(waits, starts) if len(starts) else is_first
         sizes = np.diff(np.append(starts, table.size))
-        chosen = np.repeat(kept, sizes)
-        self.own, self.waits = own[chosen], waits[chosen]
-        self.starts = np.append(0, np.cumsum(sizes[kept]))
-        self.grow_queue(policy().first_rows + int(sizes[kept].max(initial=0)))
+        chosen = np.repeat(has_waiting, sizes)
+        self.old_rows, self.waits = grouped[chosen], waits[chosen]
+        self.starts = np.append(0, np.cumsum(sizes[has_waiting]))
+        self.grow_queue(policy().first_rows + int(sizes[has_waiting].max(initial=0)))
 
     def rank(self, keys: np.ndarray) -> None:
         """Levels for rows whose tags, times the direction, are these, and as many for worse ones to come."""
@@ -279,7 +281,7 @@ class Propagation:
                 *(group, first, entry, level, size, used, free, left, 0, 0),
                 *(stop, len(table.log), len(self.keys), len(self.local), floor),
                 *(self.base, self.scale, len(self.cells) - 1.0),
-                *(self.starts, self.own, self.waits, self.local),
+                *(self.starts, self.old_rows, self.waits, self.local),
                 *(self.cells, self.lasts, self.following, self.queued, self.keys),
                 *positions,
                 *arguments,
@@ -324,11 +326,11 @@ class Propagation:
         """Write the tags of the prefix at hand; returns the rows that wait, of it and of those after it."""
         self.frontier.gave_up = True
         table, low, high = self.table, self.starts[group], self.starts[group + 1]
-        rows = np.concatenate([self.own[low:high], np.arange(first, table.size)])
+        rows = np.concatenate([self.old_rows[low:high], np.arange(first, table.size)])
         values = table.column(table.width - 1, rows)
         table.tags[rows] = self.local[values]
         is_queued = np.isin(values, self.queued[self.entries(used)])
-        return np.unique(np.concatenate([rows[is_queued], self.own[high:][self.waits[high:]]]))
+        return np.unique(np.concatenate([rows[is_queued], self.old_rows[high:][self.waits[high:]]]))
 
 
 def number_waiting(table: Table, frontier: Frontier) -> int:

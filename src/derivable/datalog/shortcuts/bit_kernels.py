@@ -19,7 +19,7 @@ WORD = 64
 
 @cache
 def fill_kernel() -> n.Kernel:
-    """Set the bit of each pair `start` .. `stop` of `pairs` [pair, 2], whose key and value are at these places."""
+    """Set the bit of each pair `start` .. `stop` of `pairs` [pair, 2], whose key and value are in these columns."""
     k = Builder("fill_bits")
     start, stop, key_at, value_at, width = (k.scalar(name) for name in ("start", "stop", "key_at", "value_at", "width"))
     pairs, bits = k.array("pairs", "int32"), k.array("bits", "uint32")
@@ -45,8 +45,8 @@ def link_kernel() -> n.Kernel:
     written = k.let("written", 0)
     with k.loop("c", 0, count) as c:
         k.store(ends, c, written)
-        with k.loop("place", k.load(bounds, c, "begin"), k.load(bounds, c + 1, "end")) as place:
-            row = k.load(order, place, "row")
+        with k.loop("position", k.load(bounds, c, "begin"), k.load(bounds, c + 1, "end")) as position:
+            row = k.load(order, position, "row")
             with k.loop("at", k.load(offsets, row, "first"), k.load(offsets, row + 1, "stop")) as at:
                 other = k.load(component, k.load(sources, at, "source"), "other")
                 with k.when(not_equal(other, c) & not_equal(k.load(linked, other, "last"), c)):
@@ -79,12 +79,12 @@ def include_kernel() -> n.Kernel:
     with k.loop("c", 0, count) as c:
         start, stop = k.load(bounds, c, "start"), k.load(bounds, c + 1, "stop")
         first = k.load(order, start, "first")
-        with k.loop("place", start + 1, stop) as place:
-            through(first, k.load(order, place, "member"), True)
+        with k.loop("position", start + 1, stop) as position:
+            through(first, k.load(order, position, "member"), True)
         with k.loop("at", k.load(ends, c, "link"), k.load(ends, c + 1, "last")) as at:
             through(first, k.load(links, at, "source"), True)
-        with k.loop("place", start + 1, stop) as place:
-            through(first, k.load(order, place, "member"), False)
+        with k.loop("position", start + 1, stop) as position:
+            through(first, k.load(order, position, "member"), False)
     return k.kernel()
 
 
@@ -93,7 +93,7 @@ def transpose_kernel() -> n.Kernel:
     """Write the transpose of blocks `begin` .. `end` of 64 rows to `turned`, which holds zeros.
 
     bits [rows, width], turned [columns, depth], block [64] for the words of one block, which are turned in six steps
-    (Warren, Hacker's Delight, 7-3): in each, squares of bits beside the diagonal change places.
+    (Warren, Hacker's Delight, 7-3): in each, squares of bits on both sides of the diagonal are swapped.
     """
     k = Builder("transpose_bits")
     begin, end, rows, width, columns, depth = (

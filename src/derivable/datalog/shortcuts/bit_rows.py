@@ -52,20 +52,20 @@ class Side:
 
     def numbers(self, columns: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
         """The numbers [row] of rows with these columns of keys."""
-        found = columns[0]
+        rows = columns[0]
         for c, column in zip(self.keys[1:], columns[1:]):
-            found = found * self.reach[c] + column
-        return found
+            rows = rows * self.reach[c] + column
+        return rows
 
     def fill(self, part: np.ndarray, words: np.ndarray, width: int) -> None:
         """Set the bits of tuples [tuple, column] int32."""
-        places = self.keys[0], self.passing
+        columns = self.keys[0], self.passing
         if len(self.keys) > 1:
             pairs = empty((len(part), 2), np.int32)
             pairs[:, 0] = self.numbers([part[:, c].astype(np.int64) for c in self.keys])
             pairs[:, 1] = part[:, self.passing]
-            part, places = pairs, (0, 1)
-        compiled("fill_kernel")(0, len(part), *places, width, part.reshape(-1), words.view(np.uint32))
+            part, columns = pairs, (0, 1)
+        compiled("fill_kernel")(0, len(part), *columns, width, part.reshape(-1), words.view(np.uint32))
 
 
 class BitRows(Shortcut):
@@ -209,11 +209,11 @@ class BitRows(Shortcut):
             for one in system.inclusions:
                 if one.edges is None:
                     continue
-                found = self.edges_of(one.edges, most)
-                if found is None or found.min(initial=0) < 0 or found.max(initial=0) >= MAX_FIRST:
+                edges = self.edges_of(one.edges, most)
+                if edges is None or edges.min(initial=0) < 0 or edges.max(initial=0) >= MAX_FIRST:
                     return False
-                self.edges[id(one)] = found
-                for (name, c), words in zip(self.edge_columns(one), found):
+                self.edges[id(one)] = edges
+                for (name, c), words in zip(self.edge_columns(one), edges):
                     self.reach[name][c] = max(self.reach[name][c], int(words.max(initial=0)) + 1)
         self.spread()
         return True
@@ -232,9 +232,9 @@ class BitRows(Shortcut):
         counts, run.counts = run.counts, None
         try:
             gathered, count = BulkLoad(table, self.look), 0
-            for columns, found, _ in run.stored(store):
-                gathered.add(columns, found)
-                count += found
+            for columns, variables, _ in run.stored(store):
+                gathered.add(columns, variables)
+                count += variables
                 if count > most:
                     return None
             gathered.flush()
@@ -250,9 +250,13 @@ class BitRows(Shortcut):
         for name, side in sides.items():
             first_rows[name] = rows
             rows += side.rows
-        found = [self.numbers_of(one, sides[one.target], sides[one.source]) for one in system.inclusions]
-        targets = np.concatenate([own + first_rows[one.target] for one, (own, _) in zip(system.inclusions, found)])
-        sources = np.concatenate([other + first_rows[one.source] for one, (_, other) in zip(system.inclusions, found)])
+
+        edges = [
+            (first_rows[one.target] + target_rows, first_rows[one.source] + source_rows)
+            for one in system.inclusions
+            for target_rows, source_rows in (self.numbers_of(one, sides[one.target], sides[one.source]),)
+        ]
+        targets, sources = map(np.concatenate, zip(*edges))
         self.look()
         condensed = Condensed.of(first_rows, *from_edges(rows, targets, sources))
         self.look()
@@ -272,31 +276,31 @@ class BitRows(Shortcut):
         edges = self.edges[id(one)] if one.edges is not None else empty((0, 1), np.int64)
         number = edges.shape[1]
         columns = {
-            (name, place): np.tile(column, number)
+            (end, of_end): np.tile(column, number)
             for pair, column in zip(one.carried, carried)
-            for name, place in (("source", pair[0]), ("target", pair[1]))
+            for end, of_end in (("source", pair[0]), ("target", pair[1]))
         }
         split = len(target.keys) - len(bounds)
         for k, (_, c) in enumerate(self.edge_columns(one) if one.edges is not None else ()):
             columns["target" if k < split else "source", c] = np.repeat(edges[k], count) if count > 1 else edges[k]
-        own = target.numbers([columns["target", c] for c in target.keys])
-        return own, source.numbers([columns["source", c] for c in source.keys])
+        target_rows = target.numbers([columns["target", c] for c in target.keys])
+        return target_rows, source.numbers([columns["source", c] for c in source.keys])
 
     def expected(self) -> float:
         """About how many pairs there will be: those of some columns of the first system."""
         system, condensed = self.systems[0], self.condensed[0]
         bits = max(self.reach[name][column] for name, column in system.passing.items())
         number = min(bits, UNIT_BITS)
-        place = np.full(bits, -1, np.int32)
-        place[np.random.default_rng(0).choice(bits, number, replace=False)] = np.arange(number)
+        lane = np.full(bits, -1, np.int32)
+        lane[np.random.default_rng(0).choice(bits, number, replace=False)] = np.arange(number)
         width = words_for(UNIT_BITS)
         words = zeros(condensed.rows * width, np.uint64)
         for name, side in self.sides(system).items():
             for part in tuples_of(self.tables[name]):
-                places = place[part[:, side.passing]]
-                there = np.flatnonzero(places >= 0)
+                lanes = lane[part[:, side.passing]]
+                there = np.flatnonzero(lanes >= 0)
                 chosen = part[there]
-                chosen[:, side.passing] = places[there]
+                chosen[:, side.passing] = lanes[there]
                 side.fill(chosen, words[condensed.first_rows[name] * width :], width)
         include(condensed, words, width, self.look)
         others = sum(table.size for name, table in self.tables.items() if name not in system.passing)
@@ -309,9 +313,9 @@ class BitRows(Shortcut):
         total = count_round(run, self.number)
         with run.effort(self.loop[0]):
             for table, sets, size in self.solved():
-                run.watch.enter(table)
+                run.watch.begin_instruction(table)
                 table.to_prefix_sets(sets, size)
-                added = run.watch.leave()
+                added = run.watch.end_instruction()
                 effort = run.effort(rules[table.name])
                 effort.by(self.route())
                 effort.candidates += added
@@ -329,10 +333,10 @@ class BitRows(Shortcut):
             for system, condensed in zip(self.systems, self.condensed):
                 self.solve_system(system, condensed, rows)
             # What one system finds may be news for the others.
-            found = sum(int(part.counts(self.look).sum()) for part in rows.values()) if len(self.systems) > 1 else size
-            if found == size:
+            pairs = sum(int(part.counts(self.look).sum()) for part in rows.values()) if len(self.systems) > 1 else size
+            if pairs == size:
                 break
-            size = found
+            size = pairs
         for name, table in self.tables.items():
             part = rows.pop(name).upright(self.look)
             bits, units = part.words.view(np.uint32), units_of(part.width)
@@ -351,9 +355,10 @@ class BitRows(Shortcut):
     def __str__(self) -> str:
         """`rows of bits: path 9,877 x 9,877; 51,971 inclusions, 0 of them between 429 components`"""
         shown = [f"{name} {' x '.join(f'{bound:,}' for bound in self.reach[name])}" for name in self.tables]
-        given = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
+
+        edges = sum(self.number_of(one) for system in self.systems for one in system.inclusions)
         links, count = sum(len(c.links) for c in self.condensed), sum(c.count for c in self.condensed)
-        return f"rows of bits: {', '.join(shown)}; {given:,} inclusions, {links:,} of them between {count:,} components"
+        return f"rows of bits: {', '.join(shown)}; {edges:,} inclusions, {links:,} of them between {count:,} components"
 
     def number_of(self, one: Inclusion) -> int:
         """How many rows include one another by an inclusion."""
@@ -392,23 +397,23 @@ class _Rows:
     def counts(self, look: Callable[[], Any]) -> np.ndarray:
         """How many bits each row has."""
         words, step = self.words.reshape(-1, self.width), max(1, policy().chunk // self.width)
-        found = empty(len(words), np.int64)
+        sizes = empty(len(words), np.int64)
         for start in range(0, len(words), step):
-            np.bitwise_count(words[start : start + step]).sum(1, out=found[start : start + step])
+            np.bitwise_count(words[start : start + step]).sum(1, out=sizes[start : start + step])
             look()
-        return found
+        return sizes
 
     def copy_to(self, other: _Rows, look: Callable[[], Any]) -> None:
         """Write all bits to other rows, which hold none and reach as far; those may be the columns of these."""
-        given, made = self.side, other.side
-        if given.passing == made.passing:
+        ours, theirs = self.side, other.side
+        if ours.passing == theirs.passing:
             width = min(self.width, other.width)
             other.words.reshape(-1, other.width)[:, :width] = self.words.reshape(-1, self.width)[:, :width]
             look()
             return
-        # The columns that change places are the last of the keys, so each combination of the others is a matrix.
-        number, turned = given.reach[given.keys[-1]], made.reach[made.keys[-1]]
-        for k in range(given.rows // number):
+        # The columns that are swapped are the last of the keys, so each combination of the others is a matrix.
+        number, turned = ours.reach[ours.keys[-1]], theirs.reach[theirs.keys[-1]]
+        for k in range(ours.rows // number):
             low, into = k * number * self.width, k * turned * other.width
             words, columns = (
                 self.words[low : low + number * self.width],
@@ -429,7 +434,7 @@ class _Rows:
             look()
 
     def upright(self, look: Callable[[], Any]) -> _Rows:
-        """These rows as those of a table, whose last column passes, on memory of their own."""
+        """These rows as those of a table, whose last column passes, in separate memory."""
         reach, passing = self.side.reach, self.side.passing
         last = len(reach) - 1
         if passing == last and self.is_alone:
@@ -467,10 +472,10 @@ def _about(table: Table) -> list[int]:
 
 def _exactly(table: Table) -> list[int]:
     """For each column the least bound that all its values are below, at least one."""
-    found = [1] * table.width
+    bounds = [1] * table.width
     for part in tuples_of(table):
-        found = [max(bound, int(part[:, c].max(initial=0)) + 1) for c, bound in enumerate(found)]
-    return found
+        bounds = [max(bound, int(part[:, c].max(initial=0)) + 1) for c, bound in enumerate(bounds)]
+    return bounds
 
 
 def tuples_of(table: Table) -> Iterator[np.ndarray]:

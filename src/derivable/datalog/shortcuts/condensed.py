@@ -60,9 +60,9 @@ def units_of(width: int) -> int:
 
 
 def include(condensed: Condensed, words: np.ndarray, width: int, look: Callable[[], Any]) -> None:
-    """Follow all inclusions; threads have words of their own of all rows."""
+    """Follow all inclusions; each thread has some words of all rows."""
     each = max(1, condensed.rows + len(condensed.links))
-    # Threads have no policy of their own.
+    # Threads do not inherit the policy.
     stripe = max(1, policy().cache_rows // 512)
     step = max(stripe * get_num_threads(), 64 * policy().look_rows // each // stripe * stripe)
     kernel = compiled("include_kernel")

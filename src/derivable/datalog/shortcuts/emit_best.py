@@ -1,6 +1,6 @@
 """RAM to loops: a recursive rule whose rows are told one by one, best tag first, prefix after prefix, in one kernel.
 
-What follows from rows of a prefix has that prefix, so prefixes are recursions of their own. The kernel spreads the tags
+What follows from rows of a prefix has that prefix, so prefixes are separate recursions. The kernel spreads the tags
 of one over an array by the last column. It takes a row from the best level that has any, goes through the joins as
 `emit` has them, and looks at one tag for each candidate: one that is new, or better than before, goes to the end of
 the level of its tag. When no row of the prefix waits any more, tags go to their column. Within a level the first row
@@ -33,15 +33,15 @@ FLOATS = ("base", "scale", "last_cell")
 
 class BestEmitter(emit.Emitter):
     """Rows of one prefix after another, with tags of one float: larger ones are better if `sign` is 1, else smaller
-    ones. (*SCALARS, *LIMITS, *FLOATS, starts, own, waits, local, cells, lasts, following, queued, keys, *positions,
-    *arguments) -> (code, *SCALARS, *positions).
+    ones. (*SCALARS, *LIMITS, *FLOATS, starts, old_rows, waits, local, cells, lasts, following, queued, keys,
+    *positions, *arguments) -> (code, *SCALARS, *positions).
 
     group, groups  the prefix at hand, and how many there are; first: the row where its new ones begin, -1 before it
                    begins
     entry          the entry whose row is at hand, -1 if none is
     left           rows to propagate before a pause; made: candidates; beyond: a last column that is not below `domain`
     floor          a level that is not propagated: 0, or -1 to propagate all
-    starts, own, waits  [group + 1], [k], [k]: the rows that are there, prefix after prefix, and whether they wait
+    starts, old_rows, waits  [group + 1], [k], [k]: the rows that are there, prefix after prefix, and whether they wait
     local          [domain] float64, worse than all tags where there is no row
     base, scale    what is taken from a tag, times the direction, and what it is multiplied by, to find its cell
     cells, lasts   [cell], [level] int32: the level of a cell, better tags being higher; the last entry of a level
@@ -66,9 +66,9 @@ class BestEmitter(emit.Emitter):
         self.used, self.next_free, self.left, self.made, self.beyond = self.changing[5:]
         groups, self.log_room, self.queue_room, self.domain, self.floor = map(k.scalar, LIMITS)
         self.base, self.scale, self.last_cell = (k.scalar(name, "float64") for name in FLOATS)
-        self.starts, self.own, self.waits = (
+        self.starts, self.old_rows, self.waits = (
             k.array("starts", "int64"),
-            k.array("own", "int64"),
+            k.array("old_rows", "int64"),
             k.array("waits", "bool"),
         )
         self.local = k.array("local", "float64")
@@ -82,7 +82,7 @@ class BestEmitter(emit.Emitter):
         self.log = self.array("log", driver.layout.dtype, 0)
         self.row_tags = self.array("tags", self.tag_dtype, 0)
         with k.while_(self.group < groups):
-            row = k.load(self.own, k.load(self.starts, self.group, "start"), "row")
+            row = k.load(self.old_rows, k.load(self.starts, self.group, "start"), "row")
             self.prefix = [k.load(self.log, row * self.width + c, "first") for c in range(self.width - 1)]
             with k.when(self.first < 0):
                 self.begin_prefix()
@@ -106,18 +106,18 @@ class BestEmitter(emit.Emitter):
         """Spread the tags of the rows that are there, and queue those that wait."""
         k = self.k
         k.set((self.first, self.used, self.next_free, self.level), (self.size, 0, -1, 0))
-        with self.each_own() as (place, row, y):
+        with self.each_old_row() as (position, row, y):
             tag = k.load(self.row_tags, row, "tag", self.tag_dtype)
             if self.tag_dtype != "float64":
                 tag = k.let("tag", cast(tag, "float64"))
             k.store(self.local, y, tag)
-            with k.when(k.load(self.waits, place, "waits")):
+            with k.when(k.load(self.waits, position, "waits")):
                 self.queue(y, tag)
 
     def finish(self) -> None:
         """Write the tags where they belong, and have none spread."""
         k = self.k
-        with self.each_own() as (_, row, y):
+        with self.each_old_row() as (_, row, y):
             self.write_tag(row, y)
         with k.loop("row", self.first, self.size) as row:
             self.write_tag(row, k.load(self.log, row * self.width + self.width - 1, "y"))
@@ -129,13 +129,13 @@ class BestEmitter(emit.Emitter):
         k.store(self.local, y, self.absent)
 
     @contextmanager
-    def each_own(self) -> Iterator[tuple[Expr, Expr, Expr]]:
-        """A block for each row of the prefix that was there: its place, its number and its last column."""
+    def each_old_row(self) -> Iterator[tuple[Expr, Expr, Expr]]:
+        """A block for each row of the prefix that was there: its position, its number and its last column."""
         k = self.k
         end = k.load(self.starts, self.group + 1, "end")
-        with k.loop("place", k.load(self.starts, self.group, "start"), end) as place:
-            row = k.load(self.own, place, "row")
-            yield place, row, k.load(self.log, row * self.width + self.width - 1, "y")
+        with k.loop("position", k.load(self.starts, self.group, "start"), end) as position:
+            row = k.load(self.old_rows, position, "row")
+            yield position, row, k.load(self.log, row * self.width + self.width - 1, "y")
 
     def take(self) -> None:
         """Take the next entry that still says something; the loop begins anew where there is none."""
@@ -201,7 +201,7 @@ class BestEmitter(emit.Emitter):
         is_better = there < tag if self.sign > 0 else tag < there
         with k.when(is_better), ExitStack() as blocks:
             if tags is not None:
-                blocks.enter_context(k.when(self.is_kept(tags)))
+                blocks.enter_context(k.when(self.is_not_discarded(tags)))
             with k.when((self.next_free < 0) & equal(self.used, self.queue_room)):
                 self.leave(QUEUE_FULL)
             with k.when(equal(there, self.absent)):
@@ -223,20 +223,20 @@ class BestEmitter(emit.Emitter):
         k.set(cell, where(cell > 0.0, cell, 0.0))
         k.set(cell, where(cell < self.last_cell, cell, self.last_cell))
         low = k.load(self.cells, cast(cell, "int64"), "low")
-        place = k.let("place", self.next_free)
-        with k.when(place < 0):
-            k.set(place, self.used)
+        slot = k.let("slot", self.next_free)
+        with k.when(slot < 0):
+            k.set(slot, self.used)
             k.set(self.used, self.used + 1)
         with k.otherwise():
-            k.load_into(self.next_free, self.following, place)
-        k.store(self.queued, place, y)
-        k.store(self.keys, place, tag)
+            k.load_into(self.next_free, self.following, slot)
+        k.store(self.queued, slot, y)
+        k.store(self.keys, slot, tag)
         end = k.load(self.lasts, low, "end")
         with k.when(end < 0):
-            k.store(self.following, place, place)
+            k.store(self.following, slot, slot)
         with k.otherwise():
-            k.store(self.following, place, k.load(self.following, end, "head"))
-            k.store(self.following, end, place)
-        k.store(self.lasts, low, place)
+            k.store(self.following, slot, k.load(self.following, end, "head"))
+            k.store(self.following, end, slot)
+        k.store(self.lasts, low, slot)
         with k.when(low > self.level):
             k.set(self.level, low)

@@ -1,4 +1,4 @@
-"""Recursions that say what an equivalence is, solved by union-find: a class is found in about the time of its pairs.
+"""Recursions that say what an equivalence is, solved by union-find: in about the time that its pairs take to read.
 
 `ram.equivalence` reads the rules; here the pairs before the recursion say whether these reach the whole equivalence.
 The pairs of a class are rows of bits, all of them equal, or are inserted as they are where bits would be too many.
@@ -76,11 +76,11 @@ class UnionFind(Shortcut):
         run, table, classes = self.run, self.table, self.classes
         assert classes is not None
         total = count_round(run, self.number)
-        run.watch.enter(table)
+        run.watch.begin_instruction(table)
         first, *others = (run.effort(store) for store in run.ram.strata[self.number].loop)
         with first:
             classes.insert_into(table, run.watch.remaining)
-        added = run.watch.leave()
+        added = run.watch.end_instruction()
         for effort in (first, *others):
             effort.by(self.route())
         first.candidates += classes.pairs
@@ -103,11 +103,11 @@ class UnionFind(Shortcut):
         # Rules join all pairs of a class that grows.
         rules = _rules_of(run.ram, number)
         is_large = rules is not None and _has_large_classes(run.tables[rules.relation])
-        return "its classes are found again" if is_large else None
+        return "its classes are computed again" if is_large else None
 
 
 def _rules_of(ram: m.Ram, number: int) -> Equivalence | None:
-    """What the recursion of a stratum says: found once a program."""
+    """What the recursion of a stratum says, looked for once a program."""
     key = "equivalence", number
     rules = ram.plans.get(key, key)
     if rules is key:
@@ -175,8 +175,8 @@ class Classes:
             end = max(begin + 1, int(np.searchsorted(ends, before + policy().chunk, "right")))
             # Value after value, each with all of its class.
             each, count = sizes[begin:end], int(ends[end - 1]) - before
-            places = np.arange(count) + np.repeat(starts[begin:end] + each - ends[begin:end] + before, each)
-            columns = [np.repeat(self.values[begin:end], each), self.values[places]]
+            positions = np.arange(count) + np.repeat(starts[begin:end] + each - ends[begin:end] + before, each)
+            columns = [np.repeat(self.values[begin:end], each), self.values[positions]]
             table.insert(columns, count, look)
             look()
             begin = end
@@ -220,10 +220,10 @@ class _Graph:
         bounds, order = grouped(component, count)
         return Classes(self.values[order], bounds)
 
-    def has_all(self, found: np.ndarray, wanted: np.ndarray) -> bool:
-        is_found = np.zeros(len(self.values), bool)
-        is_found[found] = True
-        return bool(is_found[wanted].all())
+    def has_all(self, numbers: np.ndarray, wanted: np.ndarray) -> bool:
+        is_there = np.zeros(len(self.values), bool)
+        is_there[numbers] = True
+        return bool(is_there[wanted].all())
 
     def is_symmetric(self, left: np.ndarray, right: np.ndarray) -> bool:
         number = len(self.values)

@@ -56,14 +56,14 @@ class BulkLoad:
             self.waiting += count
 
     def flush(self) -> None:
-        """Enter what was gathered, to which nothing comes any more."""
+        """Insert what was gathered, after the last candidate."""
         if self.count:
             self.pack_waiting()
         elif self.waiting:
             self.table.insert([column[: self.waiting] for column in self.columns], self.waiting, self.look)
         if self.count:
             self.sort()
-            self.enter()
+            self.build_table()
 
     def pack_waiting(self) -> None:
         count, self.waiting = self.waiting, 0
@@ -76,7 +76,7 @@ class BulkLoad:
         packing = self.packing_of(words) if self.gathers else None
         if packing is None:
             if self.count:
-                self.enter()
+                self.build_table()
             self.gathers = False
             self.table.insert(words, len(words[0]))
             return
@@ -116,7 +116,7 @@ class BulkLoad:
         self.table.row_set.gathered = self.num_sorted
         self.look()
 
-    def enter(self) -> None:
+    def build_table(self) -> None:
         """Make the words the rows of the table."""
         assert self.packing is not None
         if self.num_sorted < self.count:

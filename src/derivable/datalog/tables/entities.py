@@ -82,7 +82,7 @@ class EntityStore:
 
     def create(self, name: str, fields: Sequence[np.ndarray], count: int) -> np.ndarray:
         """The terms [row] with these words of fields [row]; new ones get the next numbers, in order of rows."""
-        # Branches of a database have one store, and a Ctrl-C must not leave terms half entered.
+        # Branches of a database have one store, and a Ctrl-C must not leave terms half inserted.
         with sigint_deferred(), _creating:
             return self._create(name, fields, count)
 
@@ -195,12 +195,12 @@ class EntityStore:
             ]
             fields = list(zip(*values)) if values else [()] * len(made_here)
             rows.update(zip(made_here.tolist(), ((name, row) for row in fields)))
-        places = {
+        nested_fields = {
             name: {i for i, t in enumerate(c.fields) if t.family == "entity"} for name, c in self.constructors.items()
         }
         for term in terms.tolist():
             name, row = rows[term]
-            nested = places[name]
+            nested = nested_fields[name]
             shown[term] = Entity(name, *(shown[v] if i in nested else v for i, v in enumerate(row)) if nested else row)
 
     def intern(self, value: Any, t: ValueType) -> int:
@@ -213,7 +213,7 @@ class EntityStore:
         known = self._known
         fresh = [term for term in dict.fromkeys(terms) if term not in known]
         if fresh:
-            self._enter(fresh)
+            self._insert(fresh)
         for functor in dict.fromkeys(term.functor for term in terms) if t.name != "Entity" else ():
             if self.constructors[functor].type.name != t.name:
                 check_type(next(term for term in terms if term.functor == functor), t, self.constructors)
@@ -231,8 +231,8 @@ class EntityStore:
         words = np.fromiter((word_of_text[text] for text in texts), np.int64, len(texts))
         return np.maximum(words, 0), words >= 0
 
-    def _enter(self, terms: list[Entity]) -> None:
-        """Enter terms and the terms in them, all of one height and constructor at a time."""
+    def _insert(self, terms: list[Entity]) -> None:
+        """Insert terms and the terms in them, all of one height and constructor at a time."""
         waiting: dict[tuple[int, str], list[Entity]] = {}
         for term in subterms(terms):
             if term not in self._known:

@@ -99,7 +99,7 @@ class Index:
         return np.arange(self.table.size)
 
     def update(self) -> None:
-        """Enter the rows that the table has got since."""
+        """Insert the rows that the table has got since."""
         size = self.table.size
         if self.kind != "chain" or self.rows_inserted == size:
             return

@@ -50,7 +50,7 @@ class OrderedIndex(Index):
         self.runs: list[_Run] = []
 
     def update(self) -> None:
-        """Enter the rows that the table has got since; of a static table there is one run."""
+        """Insert the rows that the table has got since; of a static table there is one run."""
         start, size = self.rows_inserted, self.table.size
         if start == size and not (self.is_static and len(self.runs) > 1):
             return
@@ -66,12 +66,12 @@ class OrderedIndex(Index):
         return self.runs[0].rows if self.runs else np.empty(0, np.int64)
 
     @property
-    def places(self) -> np.ndarray:
+    def ordered_words(self) -> np.ndarray:
         """The column `by` in that order, as `ordered` has it."""
-        return self.runs[0].places if self.runs else np.empty(0, np.int64)
+        return self.runs[0].ordered_words if self.runs else np.empty(0, np.int64)
 
     def argument(self, what: str, part: int) -> Any:
-        return len(self.places) if what == "top" else super().argument(what, part)
+        return len(self.ordered_words) if what == "top" else super().argument(what, part)
 
     def between(
         self, probes: Sequence[np.ndarray], count: int, bounds: Bounds, limit: int, stamps: np.ndarray, bound: int
@@ -103,28 +103,28 @@ class _Run:
     """Consecutive rows of a table in the order of an index.
 
     keys    [key] the words [row] of each key column
-    places  the words [row] of the column that they are ordered by then, as `ordered` has them
+    ordered_words  the words [row] of the column that they are ordered by then, as `ordered` has them
     rows    their numbers
     """
 
     def __init__(self, index: OrderedIndex, start: int, stop: int):
         table, part = index.table, slice(start, stop)
         keys = [table.column(c, part) for c in index.key_columns.tolist()]
-        places = ordered(table.column(index.by, part), table.types[index.by])
-        order = np.lexsort((places, *reversed(keys))) if keys else np.argsort(places, kind="stable")
-        self.keys, self.places, self.rows = [key[order] for key in keys], places[order], order + start
+        ordered_words = ordered(table.column(index.by, part), table.types[index.by])
+        order = np.lexsort((ordered_words, *reversed(keys))) if keys else np.argsort(ordered_words, kind="stable")
+        self.keys, self.ordered_words, self.rows = [key[order] for key in keys], ordered_words[order], order + start
 
     def between(
         self, probes: Sequence[np.ndarray], count: int, bounds: Bounds
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         spans: tuple[np.ndarray, np.ndarray] | None = None
         for values, words in zip(self.keys, probes):
-            spans = _found(values, words, "left", spans), _found(values, words, "right", spans)
+            spans = _search(values, words, "left", spans), _search(values, words, "right", spans)
         low = np.zeros(count, np.int64) if spans is None else spans[0]
         high = np.full(count, len(self.rows)) if spans is None else spans[1]
         there = np.ones(count, bool)
         for operator, words, valid in bounds:
-            bound = _found(self.places, words, "left" if operator in (">=", "<") else "right", spans)
+            bound = _search(self.ordered_words, words, "left" if operator in (">=", "<") else "right", spans)
             if operator in (">", ">="):
                 low = np.maximum(low, bound)
             else:
@@ -143,7 +143,9 @@ class _Run:
                 yield left[:made], right[:made]
 
 
-def _found(values: np.ndarray, words: np.ndarray, side: Any, spans: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+def _search(
+    values: np.ndarray, words: np.ndarray, side: Any, spans: tuple[np.ndarray, np.ndarray] | None
+) -> np.ndarray:
     """Where words [probe] belong in values that are in order within the span of each probe, in all without one."""
     if spans is None:
         return np.searchsorted(values, words, side)

@@ -43,7 +43,7 @@ class OverlayTable(Table):
     """A table without tags: the rows of `below`, which does not change any more, but for those of `gone`, and `added`.
 
     gone   a table without tags, all of whose rows lie below, which does not change any more; holes: their numbers there
-    Own rows have the last numbers.
+    The added rows have the last numbers.
     """
 
     def __init__(self, below: Table, added: Table, gone: Table, holes: Holes):
@@ -64,7 +64,7 @@ class OverlayTable(Table):
         added, gone = (Table(table.name, table.types) for _ in range(2))
         for made in (added, gone):
             # Sets by prefix, of which each branch has copies, have room for as many prefixes as the values are large.
-            made.row_set.leave(made)
+            made.row_set.use_hash(made)
         return OverlayTable(table, added, gone, Holes(np.empty(0, np.int64), table.size))
 
     @property
@@ -143,14 +143,14 @@ class OverlayTable(Table):
             if rows.stop <= count:
                 return low
             return np.concatenate([low, self.added.column(position, slice(0, rows.stop - count), dtype)])
-        is_own = rows >= count
-        if not is_own.any():
+        is_added = rows >= count
+        if not is_added.any():
             return self.below.column(position, holes.old(rows), dtype)
-        if is_own.all():
+        if is_added.all():
             return self.added.column(position, rows - count, dtype)
         values = np.empty(len(rows), dtype)
-        values[~is_own] = self.below.column(position, holes.old(rows[~is_own]), dtype)
-        values[is_own] = self.added.column(position, rows[is_own] - count, dtype)
+        values[~is_added] = self.below.column(position, holes.old(rows[~is_added]), dtype)
+        values[is_added] = self.added.column(position, rows[is_added] - count, dtype)
         return values
 
     def words(self) -> list[np.ndarray]:

@@ -22,7 +22,7 @@ WORD_BITS = 64
 
 @dataclass(frozen=True)
 class Packing:
-    """Places of columns in a word, the first column in the highest bits.
+    """Bit positions of columns in a word, the first column in the highest bits.
 
     lows, highs  the least and the greatest value of each column
     shifts       how far a column, less its least value, is shifted to the left

@@ -1,5 +1,6 @@
 """How the rows of a table are looked up: one hash of row numbers while rows are few or have values that are no small
-integers, else one set of last values for each prefix. Rows that come in bulk enter either when somebody asks."""
+integers, else one set of last values for each prefix. Rows that come in bulk are inserted when they are
+first looked for."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class RowSet:
     """The set of the rows of a table, which owns the log.
 
     prefix_sets  the sets by prefix, None for the hash
-    slots        of the hash, see `relations.place_rows`
+    slots        of the hash, see `relations.intern_rows`
     is_stale     whether the rows, which are distinct, are in neither yet
     may_have_prefixes  whether the values may be those of sets by prefix
     may_be_sorted  whether the first rows may be sorted, if they are many, and have no numbers
@@ -94,7 +95,7 @@ class RowSet:
         if self.prefix_sets is not None:
             self.prefix_sets.find(columns, count, ids)
         else:
-            kernels.place_rows(table.log, table.size, self.slots, table.rows_of(columns, count), ids, False)
+            kernels.intern_rows(table.log, table.size, self.slots, table.rows_of(columns, count), ids, False)
         return ids
 
     def insert(
@@ -105,12 +106,12 @@ class RowSet:
         self.update(table)
         if self.prefix_sets is not None or (self.may_have_prefixes and table.size + count >= policy().set_rows):
             columns = [contiguous(column, np.int64) for column in columns]
-            self.enter(table, columns)
+            self.use_prefixes(table, columns)
         if self.prefix_sets is not None:
             done = self.prefix_sets.insert(table, columns, 0, count, ids)
             if done == count:
                 return ids
-            self.leave(table)
+            self.use_hash(table)
         for start in range(done, count, policy().chunk):
             if check_budget is not None:
                 check_budget()
@@ -120,7 +121,7 @@ class RowSet:
                 table.grow_log(needed)
             self.grow(table, needed)
             rows = table.rows_of(columns if stop - start == count else [c[start:stop] for c in columns], stop - start)
-            table.size = kernels.place_rows(table.log, table.size, self.slots, rows, ids[start:stop], True)
+            table.size = kernels.intern_rows(table.log, table.size, self.slots, rows, ids[start:stop], True)
         return ids
 
     def grow(self, table: Table, least: int) -> None:
@@ -133,7 +134,7 @@ class RowSet:
         kernels.rehash_rows(table.log, table.size, self.slots)
 
     def update(self, table: Table) -> None:
-        """Enter rows that came in bulk."""
+        """Insert rows that came in bulk."""
         if not self.is_stale:
             return
         # Several threads may ask what a run has returned.
@@ -141,20 +142,20 @@ class RowSet:
             if self.is_stale and self.may_have_prefixes:
                 top = int(table.log[: table.size, -1].max())
                 sets = PrefixSets(table.width, table.new_tags is not None, top + 1)
-                # To enter rows is to count them again from the first; others may read this table meanwhile.
+                # To insert rows is to count them again from the first; others may read this table meanwhile.
                 counted = copy.copy(table)
                 counted.size = 0
-                if sets.enter(counted, table.size):
+                if sets.fill(counted, table.size):
                     self.prefix_sets = sets
                 else:
                     # Its prefixes are nearly all different.
-                    self.leave(table)
+                    self.use_hash(table)
             elif self.is_stale:
                 table.log = table.log.astype(np.int64, copy=False)
                 self._rehash(table, max(64, 2 * table.size))
             self.is_stale = False
 
-    def enter(self, table: Table, columns: Sequence[np.ndarray] = ()) -> bool:
+    def use_prefixes(self, table: Table, columns: Sequence[np.ndarray] = ()) -> bool:
         """Go over to sets by prefix if the rows and these columns of others are in reach, else never; whether rows are
         there.
         """
@@ -173,15 +174,15 @@ class RowSet:
         log[: table.size] = table.log[: table.size]
         table.log, self.slots = log, _NO_SLOTS
         size, table.size = table.size, 0
-        if not self.prefix_sets.enter(table, size):
+        if not self.prefix_sets.fill(table, size):
             # Its prefixes are nearly all different.
             table.size = size
-            self.leave(table)
+            self.use_hash(table)
             return False
         self.is_stale = False
         return True
 
-    def leave(self, table: Table) -> None:
+    def use_hash(self, table: Table) -> None:
         """Go over, for good, to the hash, which numbers rows and holds any values."""
         self.may_have_prefixes = self.may_be_sorted = False
         if self.prefix_sets is not None or self.is_stale:

@@ -97,7 +97,7 @@ class PrefixSets:
         i = start
         numbers = [ids] if self.form.numbered else []
         while True:
-            result, i, table.size = self.place(table.log, table.size, columns, i, count, numbers)
+            result, i, table.size = self.insert_some(table.log, table.size, columns, i, count, numbers)
             if result == row_sets.DONE:
                 return count
             if result == row_sets.LOG_FULL:
@@ -105,7 +105,7 @@ class PrefixSets:
             elif not self.make_room(table, result, [c[i:count] for c in columns]):
                 return i
 
-    def place(
+    def insert_some(
         self,
         log: np.ndarray,
         size: int,
@@ -114,7 +114,7 @@ class PrefixSets:
         count: int,
         numbers: Sequence[np.ndarray] = (),
     ) -> tuple[int, int, int]:
-        """Enter rows `start` to `count` as far as there is room, and write new ones to the log, which has `size`.
+        """Insert rows `start` to `count` as far as there is room, and write new ones to the log, which has `size`.
 
         Returns what there is no room for, the next row and the size of the log.
         """
@@ -133,7 +133,7 @@ class PrefixSets:
         )
 
     def make_room(self, table: Table, result: int, rest: Sequence[np.ndarray]) -> bool:
-        """Make the room for rows that `place` has not inserted; False if they are out of reach."""
+        """Make the room for rows that `insert_some` has not inserted; False if they are out of reach."""
         if result == row_sets.ARENA_FULL:
             used = self.units * row_sets.UNIT
             self.arena = longer(self.arena, next_length(len(self.arena)), used, cleared=True)
@@ -171,7 +171,7 @@ class PrefixSets:
         self.state[3] = prefixes
         self.slots[:], self.count[:] = 0, 0
         table.log, table.size = log, 0
-        self.enter(table, size)
+        self.fill(table, size)
 
     def sizes(self) -> np.ndarray:
         """How many rows each prefix has."""
@@ -202,8 +202,8 @@ class PrefixSets:
             count, x, at = read(x, at, stop, len(log), *self.find_arguments, log.reshape(-1))
             yield log[:count]
 
-    def enter(self, table: Table, size: int) -> bool:
-        """Enter the first `size` rows of the log, which are in reach, into empty sets; False if these are too many."""
+    def fill(self, table: Table, size: int) -> bool:
+        """Insert the first `size` rows of the log, which are in reach, into empty sets; False if these are too many."""
         step = min(size, 1 << 14) or 1
         ids, *columns = (empty(step, np.int64) for _ in range(self.form.width + 1))
         for start in range(0, size, step):

@@ -6,7 +6,7 @@ stable. Untagged recent rows are a slice of the log; tagged ones a list of row n
 old row recent again; a stamp, the round in which it last became recent, tells the parts apart.
 
 A table is made of parts: its log, the set that finds rows (`RowSet`), tags in columns, and indexes. Rows without tags
-that come in bulk are sorted, and enter the set when somebody asks it.
+that come in bulk are sorted, and are inserted into the set when they are first looked for.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ class Table:
     def without(self, rows: np.ndarray) -> Table:
         """A table on other memory that has all but these rows, whose numbers are in order; all are stable.
 
-        The last rows have moved to their places. Its set is made when somebody asks it.
+        The last rows have moved to where those were. The set is made when rows are first looked for.
         """
         holes, log = Holes(rows, self.size), self.log
         made, size = self.like(), holes.size
@@ -483,7 +483,7 @@ class Table:
     def _of_probes(self, columns: Sequence[int]) -> Table:
         """An empty table for words of some columns, whose set numbers its rows."""
         made = Table(self.name, [self.types[c] for c in columns])
-        made.row_set.leave(made)
+        made.row_set.use_hash(made)
         return made
 
     def index(self, key_columns: tuple[int, ...], is_static: bool) -> Index:
@@ -506,11 +506,11 @@ def _is_key(column: np.ndarray) -> bool:
 
 
 class Holes:
-    """How rows are numbered when some of them go: the last ones that stay move to the places of those that went.
+    """How rows are numbered when some of them go: the last ones that stay replace those that went.
 
     rows    their old numbers, in order
     size    how many rows stay
-    filled  [k] the places below `size` of rows that went, in order; movers: the old numbers of the rows there now
+    filled  [k] the numbers below `size` of rows that went, in order; movers: the old numbers of the rows there now
     """
 
     def __init__(self, rows: np.ndarray, count: int):
@@ -538,10 +538,10 @@ def _among(rows: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(whether, where) rows are among others that are in order."""
     if not len(some):
         return np.zeros(len(rows), bool), np.zeros(len(rows), np.int64)
-    places = np.minimum(np.searchsorted(some, rows), len(some) - 1)
-    return some[places] == rows, places
+    positions = np.minimum(np.searchsorted(some, rows), len(some) - 1)
+    return some[positions] == rows, positions
 
 
 def _replaced(rows: np.ndarray, some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    there, places = _among(rows, some)
-    return np.where(there, others[places], rows) if there.any() else rows
+    there, positions = _among(rows, some)
+    return np.where(there, others[positions], rows) if there.any() else rows

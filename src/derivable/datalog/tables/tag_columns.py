@@ -92,6 +92,6 @@ def fold_in_order(column: Any, offsets: np.ndarray, plus: Callable[[Any, Any], A
     for position in range(1, int(lengths.max(initial=0))):
         count = int(np.searchsorted(ends, -position))
         folded[:count] = plus(folded[:count], column[starts[:count] + position])
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    return folded[places]
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return folded[ranks]

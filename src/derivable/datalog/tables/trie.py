@@ -45,7 +45,7 @@ class Trie(Index):
             number, count = keys[0], high - low + 1
         else:
             self.low = 0
-            self.numbers.row_set.leave(self.numbers)
+            self.numbers.row_set.use_hash(self.numbers)
             number = self.numbers.insert(keys, table.size)
             count = self.numbers.size
         offsets = np.empty(count + 1, np.int64)

@@ -103,8 +103,8 @@ class Carrier:
             is_value = (numbers == np.floor(numbers)) & np.isfinite(numbers) & (numbers >= low) & (numbers <= high)
             is_neutral = (numbers == record.zero) | (numbers == record.one)
             is_chance = (numbers > 0) & (numbers < 1) & (kinds == TAG)
-            is_given = (kinds == TAG) & np.array(record.fact is not None)
-            return ~(is_value | is_neutral | is_chance | is_given)
+            is_tag = (kinds == TAG) & np.array(record.fact is not None)
+            return ~(is_value | is_neutral | is_chance | is_tag)
         typed = record.typed("float64")
         if typed.fact is None:
             return np.zeros(len(numbers), bool)

@@ -17,21 +17,21 @@ from derivable.datalog.tags.proof_store import ProofStore
 
 @dataclass(frozen=True, eq=False)
 class ProofLanes:
-    """Where the literals of a store are in words. Those of a sample have numbers of their own, in the order that they
+    """Where the literals of a store are in words. Those of each sample are numbered apart, in the order that they
     have in the store.
 
-    place     [literal] s + 1 for one of sample s, 0 for one of all samples
-    number    [literal] its number in the words of its place, and in those of all places for one of all samples
-    choice    [literal] the number of its choice in the words of its place, -1 for none
-    places    how many there are
+    scope     [literal] s + 1 for one of sample s, 0 for one of all samples
+    number    [literal] its number in the words of its scope, and in those of all scopes for one of all samples
+    choice    [literal] the number of its choice in the words of its scope, -1 for none
+    num_scopes  how many scopes there are
     """
 
     store: ProofStore
     form: ProofForm
-    place: np.ndarray
+    scope: np.ndarray
     number: np.ndarray
     choice: np.ndarray
-    places: int
+    num_scopes: int
 
     @staticmethod
     def of(store: ProofStore) -> ProofLanes | None:
@@ -44,46 +44,46 @@ class ProofLanes:
         variables = known.variable[facts]
         literals = known.of[variables]
         literals = np.where(is_denied, known.opposite[literals], literals)
-        place = np.zeros(len(facts), np.int64)
+        scope = np.zeros(len(facts), np.int64)
         has_sample = variables < len(known.samples)
         if known.width:
-            place[has_sample] = 1 + known.samples[variables[has_sample]]
+            scope[has_sample] = 1 + known.samples[variables[has_sample]]
         # Blocks of samples and blocks of all samples take turns, so that every sample has them in the store's order.
         block = literals // (64 * max(known.width, 1))
         blocks, at = np.unique(block, return_index=True)
-        is_of_all = place[at] == 0
+        is_of_all = scope[at] == 0
         turn = np.cumsum(np.append(False, is_of_all[1:] != is_of_all[:-1]) if len(blocks) else is_of_all)
         turn = turn[np.searchsorted(blocks, block)]
-        number = _numbers(turn, place, literals)
+        number = _numbers(turn, scope, literals)
         choice = known.choice[facts]
         chosen = np.flatnonzero(choice >= 0)
         # The choices of all samples come first.
         choices, first, which = np.unique(choice[chosen], return_index=True, return_inverse=True)
-        owner = place[chosen[first]]
+        owner = scope[chosen[first]]
         local = _numbers((owner > 0).astype(np.int64), owner, choices)
         words, choice_words = (-(-int(x.max(initial=-1) + 1) // 64) for x in (number, local))
         if words > MOST_WORDS or choice_words > MOST_WORDS:
             return None
         size = len(known.fact)
-        places, numbers, local_choices = np.full((3, size), -1)
-        places[literals], numbers[literals] = place, number
+        scopes, numbers, local_choices = np.full((3, size), -1)
+        scopes[literals], numbers[literals] = scope, number
         local_choices[literals[chosen]] = local[which.reshape(-1)]
         form = ProofForm(store.k, max(words, 1), choice_words, len(denied) > 0)
-        return ProofLanes(store, form, places, numbers, local_choices, len(known.taken) if known.width else 1)
+        return ProofLanes(store, form, scopes, numbers, local_choices, len(known.taken) if known.width else 1)
 
     @cached_property
     def literal(self) -> np.ndarray:
-        """[place, number] the literal, -1 for none."""
-        numbers = np.full((self.places, 64 * self.form.words), -1)
+        """[scope, number] the literal, -1 for none."""
+        numbers = np.full((self.num_scopes, 64 * self.form.words), -1)
         literals = np.flatnonzero(self.number >= 0)
-        place, number = self.place[literals], self.number[literals]
-        numbers[:, number[place == 0]] = literals[place == 0]
-        numbers[place[place > 0], number[place > 0]] = literals[place > 0]
+        scope, number = self.scope[literals], self.number[literals]
+        numbers[:, number[scope == 0]] = literals[scope == 0]
+        numbers[scope[scope > 0], number[scope > 0]] = literals[scope > 0]
         return numbers
 
     @cached_property
     def known(self) -> tuple[np.ndarray, ...]:
-        """(costs [place, number], the bits of literals in choices [place, word], the literals that deny [place,
+        """(costs [scope, number], the bits of literals in choices [scope, word], the literals that deny [scope,
         number], each its number and that of its choice from bit `CHOICE` on, [0], see `device_proofs.improved`)"""
         literal, of = self.literal, self.store.literals
         costs = np.where(literal >= 0, of.costs[literal], 0)
@@ -106,7 +106,7 @@ class ProofLanes:
         proof, literals = store.bits_of(tags)
         lanes[rows, lane + 1] = np.bincount(proof, minlength=len(rows))
         row, lane = rows[proof], lane[proof] + 2
-        np.maximum.at(lanes[:, 0], row, self.place[literals])
+        np.maximum.at(lanes[:, 0], row, self.scope[literals])
         number, choice = self.number[literals], self.choice[literals]
         np.bitwise_or.at(lanes, (row, lane + number // 64), _bit(number))
         chosen = np.flatnonzero(choice >= 0)
@@ -144,25 +144,25 @@ class ProofLanes:
         ids[counts > 0] = np.arange(sets, sets + num_sets)
         return ids
 
-    def _literals_of(self, place: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(the proof of each literal, the literal) of proofs [proof] of these places and words, proof by proof, the
+    def _literals_of(self, scope: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the proof of each literal, the literal) of proofs [proof] of these scopes and words, proof by proof, the
         literals of each in ascending order."""
         parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         step = policy().cache_rows
         for start in range(0, len(words), step):
             piece = np.ascontiguousarray(words[start : start + step]).astype(">i8")
             proof, number = np.nonzero(np.unpackbits(piece.view(np.uint8), axis=1))
-            parts.append((start + proof, self.literal[place[start + proof], number]))
+            parts.append((start + proof, self.literal[scope[start + proof], number]))
         proof, literals = map(np.concatenate, zip(*parts))
         return proof, literals
 
 
-def _numbers(turn: np.ndarray, place: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Numbers within each place, turn after turn, and in each turn by order; turns begin at one number everywhere."""
-    keys = np.lexsort((order, place, turn))
-    pair = turn * (int(place.max(initial=0)) + 1) + place
+def _numbers(turn: np.ndarray, scope: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Numbers within each scope, turn after turn, and in each turn by order; turns begin at one number everywhere."""
+    keys = np.lexsort((order, scope, turn))
+    pair = turn * (int(scope.max(initial=0)) + 1) + scope
     counts = np.unique(pair[keys], return_counts=True)[1]
-    rank = np.empty(len(place), np.int64)
+    rank = np.empty(len(scope), np.int64)
     rank[keys] = within(counts)
     lengths = np.zeros(int(turn.max(initial=-1)) + 1, np.int64)
     np.maximum.at(lengths, turn, rank + 1)

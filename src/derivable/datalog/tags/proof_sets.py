@@ -152,6 +152,6 @@ class ClauseTags(ProofTags):
         return np.where(tags < 0, 1.0 - values, values)
 
     def is_shown(self, tags: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        is_kept, rows = shown != 0.0, np.flatnonzero(tags >= 0)
-        is_kept[rows] = super().is_shown(tags[rows], shown[rows])
-        return is_kept
+        is_visible, rows = shown != 0.0, np.flatnonzero(tags >= 0)
+        is_visible[rows] = super().is_shown(tags[rows], shown[rows])
+        return is_visible

@@ -147,7 +147,7 @@ class Literals:
         if most > len(self.fact):
             self._grow(-(-max(most, 2 * len(self.fact)) // ROOM) * ROOM)
 
-    def enter(self, variables: np.ndarray) -> np.ndarray:
+    def number_facts(self, variables: np.ndarray) -> np.ndarray:
         """The literals of random facts that are new."""
         groups = self.facts.groups
         self._make_room(len(variables) + len(groups) - self.num_groups)
@@ -251,7 +251,7 @@ class ProofStore:
         if (tags < 0).any():
             fresh = variables[tags < 0]
             # Facts that are loaded are in order mostly.
-            self._enter(fresh if (fresh[1:] > fresh[:-1]).all() else np.unique(fresh))
+            self._add_literals(fresh if (fresh[1:] > fresh[:-1]).all() else np.unique(fresh))
             tags = self.single[variables]
         return tags
 
@@ -265,9 +265,9 @@ class ProofStore:
         return np.concatenate([self.singles(part[part >= 0]) for part in parts])
 
     @sigint_deferred()
-    def _enter(self, fresh: np.ndarray) -> None:
+    def _add_literals(self, fresh: np.ndarray) -> None:
         """Make the sets of the proofs that are new facts."""
-        literals, count = self.literals.enter(fresh), len(fresh)
+        literals, count = self.literals.number_facts(fresh), len(fresh)
         self._widen()
         self.single[fresh] = self._sets_of(literals, self.literals.costs[literals], np.ones(count, np.int64))
 
@@ -339,9 +339,9 @@ class ProofStore:
         is_next[:1] = True
         np.not_equal(a[1:], a[:-1], out=is_next[1:])
         is_next[1:] |= b[1:] != b[:-1]
-        places = np.flatnonzero(is_next)
-        if 2 * len(places) <= len(a):
-            return self._distinct_times(a[places], b[places])[np.cumsum(is_next) - 1]
+        chosen = np.flatnonzero(is_next)
+        if 2 * len(chosen) <= len(a):
+            return self._distinct_times(a[chosen], b[chosen])[np.cumsum(is_next) - 1]
         return self._distinct_times(a, b)
 
     def _distinct_times(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:

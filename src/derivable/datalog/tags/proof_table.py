@@ -208,13 +208,13 @@ class ProofTable:
         variable = max(counts, key=lambda v: (counts[v], -v))
         g = self.group[variable - 1]
         options = [v + 1 for v in self.members[g] if v + 1 in counts] if g >= 0 else [variable]
-        branches = [(p[option - 1], _given(proofs, options, option)) for option in options]
+        branches = [(p[option - 1], _restricted(proofs, options, option)) for option in options]
         rest = 1.0
         for weight, _ in branches:
             rest = rest - weight
         # Of a tensor the derivative counts too where nothing remains.
         if not isinstance(rest, float) or rest > 0.0:
-            branches.append((rest, _given(proofs, options, 0)))
+            branches.append((rest, _restricted(proofs, options, 0)))
         return branches
 
     def probabilities(self, tags: np.ndarray, p: Sequence[Any] | None = None) -> list[Any]:
@@ -226,7 +226,7 @@ class ProofTable:
         return [chances[t] for t in tags.tolist()]
 
 
-def _given(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset[Proof]:
+def _restricted(proofs: frozenset[Proof], options: list[int], true: int) -> frozenset[Proof]:
     """The proofs where `true` is the one true variable of `options` (0: none of them is)."""
     proofs_left = set()
     fixed = set(options)

@@ -40,29 +40,35 @@ class Inference:
     instance: Any = None
 
 
-def _kept(module: str, name: str, facts: RandomFacts, k: int) -> ColumnTags:
+def _proof_tags(module: str, name: str, facts: RandomFacts, k: int) -> ColumnTags:
     """Tag columns of a class, imported when it is needed."""
     return getattr(import_module(f"derivable.datalog.tags.{module}"), name)(facts, k)
 
 
 EXACT = Inference("exact", "the probability in a random world, from a compiled circuit")
 TOP_PROOFS = Inference(
-    "topkproofs", "the exact probability of the k most probable proofs", partial(_kept, "topkproofs", "TopProofTags")
+    "topkproofs",
+    "the exact probability of the k most probable proofs",
+    partial(_proof_tags, "topkproofs", "TopProofTags"),
 )
-PROOFS = Inference("proofs", "the set of all proofs, each a set of facts", partial(_kept, "proof_sets", "AllProofTags"))
+PROOFS = Inference(
+    "proofs", "the set of all proofs, each a set of facts", partial(_proof_tags, "proof_sets", "AllProofTags")
+)
 _OTHERS = (
     Inference(
-        "topkproofsdebug", "as topkproofs, and the proofs themselves", partial(_kept, "proof_sets", "ShownProofTags")
+        "topkproofsdebug",
+        "as topkproofs, and the proofs themselves",
+        partial(_proof_tags, "proof_sets", "ShownProofTags"),
     ),
     Inference(
         "samplekproofs",
         "the exact probability of k proofs that are drawn by probability",
-        partial(_kept, "proof_sets", "SampledProofTags"),
+        partial(_proof_tags, "proof_sets", "SampledProofTags"),
     ),
     Inference(
         "topbottomkclauses",
         "as topkproofs, where a negation costs no proof",
-        partial(_kept, "proof_sets", "ClauseTags"),
+        partial(_proof_tags, "proof_sets", "ClauseTags"),
     ),
     Inference(
         "realtropicalproofs",
@@ -122,7 +128,7 @@ def scallop_name(name: str) -> tuple[str, int | None]:
     return (plain, k) if plain in PROVENANCES else (name, None)
 
 
-def proofs_kept(written: Any, record: Semiring | Inference | None, k: int | None) -> int:
+def proofs_per_tag(written: Any, record: Semiring | Inference | None, k: int | None) -> int:
     """How many proofs a run keeps: what the name of the provenance says, else k, else 3.
 
     written  the provenance as the user named it, None for the default one; `record` is that of it
@@ -146,7 +152,7 @@ def proofs_kept(written: Any, record: Semiring | Inference | None, k: int | None
         )
         warn(
             f"k = {k} has no effect under {name}",
-            hint=f"k is the num of proofs that are kept, of {', '.join(_WITH_K)}",
+            hint=f"k is the num of proofs of a tag, of {', '.join(_WITH_K)}",
         )
     return 3 if k is None else k
 
@@ -162,7 +168,7 @@ def provenance_of(named: str | Semiring | Provenance | Any) -> Semiring | Infere
         provenance = PROVENANCES[scallop_name(named)[0]]
     elif has_methods(named) and not isinstance(named, type):
         check_methods(named)
-        provenance = Inference(type(named).__name__, "a class of one's own", instance=named)
+        provenance = Inference(type(named).__name__, "a user's class", instance=named)
     else:
         raise DomainError(
             f"a provenance is a name, a Semiring or an object with {', '.join(NEEDED)}, not {type(named).__name__}",

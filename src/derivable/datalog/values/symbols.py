@@ -91,7 +91,7 @@ class SymbolTable:
             # Branches of a database have one table, and may be added to in several threads.
             with _interning:
                 if self.arena is not None:
-                    number = int(self.arena.enter([text], Encoded.of)[0])
+                    number = int(self.arena.intern([text], Encoded.of)[0])
                 elif (number := self.ids.get(text)) is None:
                     number = len(self.texts)
                     # In this order, so that a Ctrl-C in between does no harm.
@@ -104,7 +104,7 @@ class SymbolTable:
         texts = texts if isinstance(texts, list) else list(texts)
         with _interning:
             if (arena := self._arena_for(len(texts))) is not None:
-                return arena.enter(texts, Encoded.of)
+                return arena.intern(texts, Encoded.of)
             numbers: list[int] = []
             known, add, note = self.ids.get, self.texts.append, numbers.append
             if not {*map(type, texts)} <= {str}:
@@ -134,7 +134,7 @@ class SymbolTable:
         """Ids [text] int64."""
         with _interning:
             if (arena := self._arena_for(len(texts))) is not None:
-                return arena.enter(texts, lambda part: part)
+                return arena.intern(texts, lambda part: part)
         return self.intern_all(texts.decoded())
 
     def intern_joined(self, columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -143,7 +143,7 @@ class SymbolTable:
         many = policy().many // 16
         with _interning:
             if (arena := self._arena_for(len(columns[0]), many)) is not None:
-                return arena.enter_joined(np.column_stack(columns))
+                return arena.intern_joined(np.column_stack(columns))
         return self.intern_all(list(map("".join, zip(*(self.lookup(ids).tolist() for ids in columns)))))
 
     def lengths(self, ids: np.ndarray) -> np.ndarray:
@@ -160,14 +160,14 @@ class SymbolTable:
         """Ids [text] int64 of an array of NumPy's type of texts of one width."""
         with _interning:
             if (arena := self._arena_for(len(texts))) is not None:
-                return arena.enter(texts, Encoded.of_array)
+                return arena.intern(texts, Encoded.of_array)
         return self.intern_all(texts.tolist())
 
     def _arena_for(self, count: int, many: int | None = None) -> TextArena | None:
         """The arena, if there are enough texts for one with this number more: `many`, None for the policy's."""
         if self.arena is None and len(self.texts) + count >= (policy().many if many is None else many):
             arena = TextArena()
-            arena.enter(self.texts, Encoded.of)
+            arena.intern(self.texts, Encoded.of)
             self.arena = arena
         return self.arena
 
@@ -215,11 +215,11 @@ class SymbolTable:
         return [things[i] for i in ids.tolist()]
 
     def duration_ranks(self, ids: np.ndarray) -> np.ndarray:
-        """Places [row] int64 of durations [row] in their order."""
-        distinct, places = np.unique(ids, return_inverse=True)
+        """Ranks [row] int64 of durations [row] in their order."""
+        distinct, inverse = np.unique(ids, return_inverse=True)
         things = np.empty(len(distinct), dtype=object)
         things[:] = self.things_of(distinct)
-        return ranks(things)[places]
+        return ranks(things)[inverse]
 
     @property
     def terms(self) -> TermStore:

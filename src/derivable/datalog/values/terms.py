@@ -98,15 +98,15 @@ class Entity:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Entity], tuple[Any, ...]]:
-        # Flat, because pickle recurses; fields that are terms become places in the list.
-        places: dict[Entity, int] = {}
+        # Flat, because pickle recurses; fields that are terms become positions in the list.
+        positions: dict[Entity, int] = {}
         flat = []
         for term in subterms([self]):
-            children = {i: places[f] for i, f in enumerate(term.fields) if isinstance(f, Entity)}
+            children = {i: positions[f] for i, f in enumerate(term.fields) if isinstance(f, Entity)}
             flat.append(
                 (term.functor, tuple(None if i in children else f for i, f in enumerate(term.fields)), children)
             )
-            places[term] = len(places)
+            positions[term] = len(positions)
         return _from_flat, (flat,)
 
 

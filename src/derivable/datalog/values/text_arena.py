@@ -66,12 +66,12 @@ class Encoded:
             starts, stops = self.starts[begin : begin + step], self.stops[begin : begin + step]
             low = int(starts.min())
             raw = self.data[low : int(stops.max())].tobytes()
-            places = zip((starts - low).tolist(), (stops - low).tolist())
+            positions = zip((starts - low).tolist(), (stops - low).tolist())
             if raw.isascii():
                 whole = raw.decode("ascii")
-                texts += [whole[start:stop] for start, stop in places]
+                texts += [whole[start:stop] for start, stop in positions]
             else:
-                texts += [raw[start:stop].decode("utf-8", "surrogatepass") for start, stop in places]
+                texts += [raw[start:stop].decode("utf-8", "surrogatepass") for start, stop in positions]
         return texts
 
 
@@ -98,7 +98,7 @@ class TextArena:
         offsets = self.offsets[: self.size + 1]
         return self.data[: offsets[-1]], offsets
 
-    def enter(self, texts: Any, encode: Callable[[Any], Encoded]) -> np.ndarray:
+    def intern(self, texts: Any, encode: Callable[[Any], Encoded]) -> np.ndarray:
         """The numbers [text] int64 of texts, of which new ones are added; `encode` takes parts of them."""
         numbers, before, step = empty(len(texts), np.int64), self.size, policy().chunk
         for begin in range(0, len(texts), step):
@@ -108,13 +108,13 @@ class TextArena:
             new = (self.size - before) * (len(texts) - begin) // max(1, begin)
             self._make_room(len(encoded), int((encoded.stops - encoded.starts).sum()), new)
             with sigint_deferred():
-                self.size = self._place(encoded, numbers[part], True)
+                self.size = self._intern(encoded, numbers[part], True)
         return numbers
 
     def find(self, text: str) -> int | None:
         """The number of a text, None if it has none."""
         encoded, number = Encoded.of([text]), np.empty(1, np.int64)
-        self._place(encoded, number, False)
+        self._intern(encoded, number, False)
         return int(number[0]) if number[0] >= 0 else None
 
     def decoded(self, numbers: np.ndarray) -> list[str]:
@@ -129,20 +129,20 @@ class TextArena:
     def lookup(self, numbers: np.ndarray) -> np.ndarray:
         """Texts [row] as an object array; equal ones are one object."""
         if 8 * len(numbers) < self.size:
-            distinct, places = np.unique(numbers, return_inverse=True)
+            distinct, inverse = np.unique(numbers, return_inverse=True)
         else:
             is_there = np.zeros(self.size, bool)
             is_there[numbers] = True
-            distinct, places = np.flatnonzero(is_there), None
-        texts = np.empty(len(distinct) if places is not None else self.size, object)
-        texts[slice(None) if places is not None else distinct] = self.decoded(distinct)
-        return texts[numbers if places is None else places]
+            distinct, inverse = np.flatnonzero(is_there), None
+        texts = np.empty(len(distinct) if inverse is not None else self.size, object)
+        texts[slice(None) if inverse is not None else distinct] = self.decoded(distinct)
+        return texts[numbers if inverse is None else inverse]
 
     def lengths(self, numbers: np.ndarray) -> np.ndarray:
         """The bytes [...] int64 of texts by their numbers."""
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
-    def enter_joined(self, rows: np.ndarray) -> np.ndarray:
+    def intern_joined(self, rows: np.ndarray) -> np.ndarray:
         """The numbers [row] int64 of texts: those of rows [row, column] of numbers, one behind the other."""
 
         def joined(part: np.ndarray) -> Encoded:
@@ -150,7 +150,7 @@ class TextArena:
             kernels.join_texts(self.data, self.offsets, part, data, stops)
             return Encoded(data, np.append(0, stops[:-1]), stops)
 
-        return self.enter(rows, joined)
+        return self.intern(rows, joined)
 
     def copy(self) -> TextArena:
         made = TextArena(self.mask)
@@ -158,11 +158,11 @@ class TextArena:
         made.size = self.size
         return made
 
-    def _place(self, encoded: Encoded, numbers: np.ndarray, appends: bool) -> int:
+    def _intern(self, encoded: Encoded, numbers: np.ndarray, appends: bool) -> int:
         texts, hashes = (_to_read(encoded.data), encoded.starts, encoded.stops), empty(len(encoded), np.int64)
         kernels.hash_texts(*texts, self.mask, hashes)
         arrays = self.data, self.offsets, self.size, self.table
-        return kernels.place_texts(*arrays, *texts, hashes, numbers, appends)
+        return kernels.intern_texts(*arrays, *texts, hashes, numbers, appends)
 
     def _make_room(self, count: int, num_bytes: int, expected: int) -> None:
         """Have room for texts; `expected` are those that the table is to have slots for when it grows."""

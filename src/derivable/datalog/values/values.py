@@ -188,8 +188,8 @@ def sort_keys(words: np.ndarray, t: ValueType, symbols: SymbolTable) -> np.ndarr
     """Integers [row] in the order of the values: of texts by their characters, of terms as `Entity` says, of tensors by
     their first appearance."""
     if t.family == "text":
-        ids, places = np.unique(words, return_inverse=True)
-        return ranks(symbols.lookup(ids))[places]
+        ids, inverse = np.unique(words, return_inverse=True)
+        return ranks(symbols.lookup(ids))[inverse]
     if t.family == "entity":
         return symbols.terms.ranks(words)
     if t.family == "duration":
@@ -308,8 +308,8 @@ def column_words(values: Sequence[Any] | np.ndarray | Encoded, t: ValueType, sym
         _check_rows(values, is_unfit)
         return np.ascontiguousarray(words)
     if t.family == "duration" and kind == "m":
-        distinct, places = np.unique(values, return_inverse=True)
-        return _checked_words(list(distinct), t, symbols)[places]
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return _checked_words(list(distinct), t, symbols)[inverse]
     if kind == "O" or t.family in ("char", "entity", "tensor"):
         return column_words(values.astype(object, copy=False).tolist(), t, symbols)
     wanted = {"bool": "b", "float": "fiu", "datetime": "M", "duration": "m"}.get(t.family, "iu")
