@@ -134,7 +134,7 @@ LAYOUT = {
     "exact/worlds.py": {"TOGETHER"},
     "exact/unroll.py": {"DEPTH", "MAX_UNROLLED_EDGES"},
     "facts/columns.py": {"MOST_HOLES"},
-    "facts/fact_files.py": {"_KEPT_BYTES", "_KEPT_FILES"},
+    "facts/fact_files.py": {"_CACHED_BYTES", "_CACHED_FILES"},
     "facts/parquet_files.py": {"_FIRST_ROWS"},
     "foreign/function.py": {"FEW_ROWS", "LOOK_BYTES"},
     "foreign/predicate.py": {"LOOKS", "MOST"},

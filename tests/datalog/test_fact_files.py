@@ -36,7 +36,7 @@ def tuples_of(columns):
         if isinstance(array, np.ndarray):
             return array.tolist()
         made = array.texts if isinstance(array.texts, list) else array.texts.decoded()
-        return made if array.places is None else [made[i] for i in array.places.tolist()]
+        return made if array.positions is None else [made[i] for i in array.positions.tolist()]
 
     return list(zip(*map(values, columns.arrays)))
 

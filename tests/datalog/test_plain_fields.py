@@ -76,7 +76,7 @@ def read(path, kinds):
             # A zero below zero is another text.
             return [repr(value) if isinstance(value, float) else value for value in array.tolist()]
         texts = array.texts if isinstance(array.texts, list) else array.texts.decoded()
-        return texts if array.places is None else [texts[i] for i in array.places.tolist()]
+        return texts if array.positions is None else [texts[i] for i in array.positions.tolist()]
 
     try:
         with under(many=0):

@@ -256,7 +256,7 @@ def _tuples(name: str, given: Any, where: str = "") -> Any:
 
 def _texts(column: Texts) -> np.ndarray:
     texts = np.array(column.texts if isinstance(column.texts, list) else column.texts.decoded(), object)
-    return texts if column.places is None else texts[column.places]
+    return texts if column.positions is None else texts[column.positions]
 
 
 def _columns(where: str, given: Sequence[Any]) -> Columns:

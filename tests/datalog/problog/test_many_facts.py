@@ -7,7 +7,7 @@ from datalog.problog.random_programs import answers_of_ours, answers_of_problog,
 from derivable.core.diagnostics import DerivableError
 from derivable.datalog.policy.costs import under
 from derivable.datalog.problog.reader import Reader
-from derivable.datalog.syntax.lexer import Places
+from derivable.datalog.syntax.lexer import LineStarts
 
 NUMBERS = "".join(f"e({i}, {i + 1}).\n" for i in range(20))
 TAGGED = "".join(f"0.{i + 1}::c({i % 7}, a{i}). " for i in range(20))
@@ -58,7 +58,7 @@ def test_as_problog_answers(name):
 
 
 def test_facts_are_one_token():
-    kinds = [token.kind for token in Reader(Places(NUMBERS * 2), "a").tokens]
+    kinds = [token.kind for token in Reader(LineStarts(NUMBERS * 2), "a").tokens]
     assert kinds.count("facts") == 1
     assert len(kinds) < 12
 

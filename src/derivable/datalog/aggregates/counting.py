@@ -15,7 +15,7 @@ from derivable.datalog.tags.tags import GraphTags, SemiringTags
 
 # From so many rows on, a group's counts are those of its best rows where tags are ordered.
 _MANY = 32
-# Steps are cheap here: states are places in an array.
+# Steps are cheap here: a state is a position in an array.
 _MOST_STEPS = 1 << 28
 _ACCUMULATE = {"mul": np.multiply, "min": np.minimum, "add": np.add}
 

@@ -143,8 +143,8 @@ class _Fold:
         lifted = lift.apply(*((column,) for column in self.values(groups, groups.values)))
         neutral = [np.full(1, value) for value in monoid.neutral]
 
-        def moved(states: list[np.ndarray], places: np.ndarray) -> Sequence[np.ndarray]:
-            return monoid.apply(states, [column[places] for column in lifted])
+        def moved(states: list[np.ndarray], positions: np.ndarray) -> Sequence[np.ndarray]:
+            return monoid.apply(states, [column[positions] for column in lifted])
 
         for reached_now in reached(groups, chosen, groups.order, neutral, moved):
             if groups.keeps_empty:

@@ -79,7 +79,7 @@ class Groups:
         self.row_tags: Any = self._loaded(body) if self.has_tags else None
         # Where the groups begin, if each is a run of rows.
         self.runs: np.ndarray | None = None
-        self.given_number, self.keys, self.num_groups = self._numbered()
+        self.row_groups, self.keys, self.num_groups = self._numbered()
         # Chosen where all groups are.
         self.everything = np.arange(self.num_groups)
         self.results: list[tuple[np.ndarray, list[np.ndarray], Any]] = []
@@ -87,7 +87,7 @@ class Groups:
     def run(self) -> Result:
         replacement = self.mode.aggregate(self.rule.operator) if isinstance(self.mode, ColumnTags) else None
         if replacement is not None and not self.rule.discrete:
-            self._own(replacement)
+            self._call_user(replacement)
             return self._finished()
         uncertain = np.empty(0, np.int64)
         if self.has_tags and not self.rule.discrete:
@@ -102,7 +102,7 @@ class Groups:
             self.record.uncertain(self, uncertain)
         return self._finished()
 
-    def _own(self, function: Callable[[Any], Any]) -> None:
+    def _call_user(self, function: Callable[[Any], Any]) -> None:
         """The results of a function that takes the rows of each group, pairs (tag, tuple), and returns such pairs."""
         chosen = self.existing(self.everything)
         rows, offsets = self.segments(chosen)
@@ -178,7 +178,7 @@ class Groups:
 
     @cached_property
     def number(self) -> np.ndarray:
-        return np.repeat(self.everything, self.sizes) if self.given_number is None else self.given_number
+        return np.repeat(self.everything, self.sizes) if self.row_groups is None else self.row_groups
 
     @property
     def keeps_empty(self) -> bool:
@@ -280,10 +280,10 @@ class Groups:
         Rows of no group come last, behind the offsets.
         """
         number = np.ascontiguousarray(self.number if rows is None else self.number[rows])
-        offsets, places = empty(self.num_groups + 2, np.int64), empty(len(number), np.int64)
+        offsets, rows_by_group = empty(self.num_groups + 2, np.int64), empty(len(number), np.int64)
         kernels.dense_offsets(number, 0, offsets)
-        kernels.dense_rows(number, 0, offsets, places, number[:0])
-        return places if rows is None else rows[places], offsets[:-1]
+        kernels.dense_rows(number, 0, offsets, rows_by_group, number[:0])
+        return rows_by_group if rows is None else rows[rows_by_group], offsets[:-1]
 
     @cached_property
     def starts(self) -> np.ndarray:

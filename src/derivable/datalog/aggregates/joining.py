@@ -63,8 +63,8 @@ def _join(groups: Groups, chosen: np.ndarray) -> None:
         return
     texts = _texts(groups, order)
 
-    def moved(states: list[np.ndarray], places: np.ndarray) -> list[np.ndarray]:
-        pairs = zip(states[0].tolist(), places.tolist())
+    def moved(states: list[np.ndarray], positions: np.ndarray) -> list[np.ndarray]:
+        pairs = zip(states[0].tolist(), positions.tolist())
         return [_objects([texts[p] if state is None else state + separator + texts[p] for state, p in pairs])]
 
     for reached_now in reached(groups, chosen, order, [_objects([None])], moved, "texts"):

@@ -18,7 +18,7 @@ class AggregateRule:
 
     The body relation has columns [group..., argument..., value...]. Without a group relation the groups are those of
     the body, and with no group column there is one group even if the body is empty. Where `is_batched` the first group
-    column is a sample, of which what is drawn does not depend. Of results with places those from `most_places` on may
+    column is a sample, of which what is drawn does not depend. Of results with ranks those from `most_ranks` on may
     be left out, as no rule reads them; None if all are read.
     """
 
@@ -33,7 +33,7 @@ class AggregateRule:
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     parameters: Parameters = ()
     is_batched: bool = False
-    most_places: int | None = None
+    most_ranks: int | None = None
 
     @property
     def dependencies(self) -> list[tuple[str, str | None]]:

@@ -1,4 +1,4 @@
-"""`sort`, `argsort` and `enumerate`: rows with their places, from 0; and `first_by_key`, the rows that a relation with
+"""`sort`, `argsort` and `enumerate`: rows with their ranks, from 0; and `first_by_key`, the rows that a relation with
 several choice-domains keeps, each one that agrees with no earlier one in a key.
 
 In every world the rows that are there are numbered. The tag of (rank, row) is that of the worlds that hold the row and
@@ -37,8 +37,8 @@ def _order(groups: Groups) -> np.ndarray:
 
 
 def _first_rows(groups: Groups, chosen: np.ndarray) -> np.ndarray:
-    """The same of the chosen groups, as far as a rule reads their places."""
-    most = groups.rule.most_places
+    """The same of the chosen groups, as far as a rule reads their ranks."""
+    most = groups.rule.most_ranks
     if most is None:
         return groups.of_chosen(_order(groups), chosen)
     if len(chosen) == 1 and 0 < most < groups.sizes[chosen[0]] == groups.num_rows and groups.value_words:
@@ -55,15 +55,15 @@ def _first_rows(groups: Groups, chosen: np.ndarray) -> np.ndarray:
     return _order(groups)[np.repeat(groups.starts[chosen], sizes) + within(sizes)]
 
 
-def emit_places(groups: Groups, rows: np.ndarray) -> None:
+def emit_ranks(groups: Groups, rows: np.ndarray) -> None:
     """Rows of the body, group by group, with their ranks, under their tags."""
     number = groups.number[rows]
-    places = within(np.bincount(number, minlength=groups.num_groups + 1))
-    groups.emit(number, [places, *groups.words_of(rows)], groups.tags_of(rows))
+    ranks = within(np.bincount(number, minlength=groups.num_groups + 1))
+    groups.emit(number, [ranks, *groups.words_of(rows)], groups.tags_of(rows))
 
 
 def _certain_sort(groups: Groups, chosen: np.ndarray) -> None:
-    emit_places(groups, _first_rows(groups, chosen))
+    emit_ranks(groups, _first_rows(groups, chosen))
 
 
 def _sort(groups: Groups, chosen: np.ndarray) -> None:
@@ -81,13 +81,13 @@ def _sort(groups: Groups, chosen: np.ndarray) -> None:
 
 
 def _sort_group(groups: Groups, g: int, rows: np.ndarray) -> None:
-    """The rows of one group; a certain one moves all places by one."""
+    """The rows of one group; a certain one moves all ranks by one."""
     mode: Any = groups.mode
     tags, certain = groups.row_tags[rows], groups.is_certain[rows]
     words = groups.words_of(rows)
     size, most = int((~certain).sum()), most_steps(groups)
     if size * len(rows) // 2 > most:
-        refuse(groups, size, size, len(rows), most, "places")
+        refuse(groups, size, size, len(rows), most, "ranks")
     # state[j]: low + j of the rows so far are there.
     state, low = mode.one(1), 0
     for row in range(len(rows)):
@@ -116,7 +116,7 @@ def _meaning(returns_values: bool) -> Any:
 
 def _record(name: str, *returns: str, **options: Any) -> Aggregate:
     meaning = _meaning("values" in returns)
-    return Aggregate(name, None, ("usize", *returns), _certain_sort, _sort, meaning, has_places=True, **options)
+    return Aggregate(name, None, ("usize", *returns), _certain_sort, _sort, meaning, has_ranks=True, **options)
 
 
 def _keys(settings: Any) -> list[list[int]]:
@@ -129,11 +129,11 @@ def _are_chosen(rows: Iterable[tuple], keys: list[list[int]]) -> Iterator[bool]:
     seen: list[set[tuple]] = [set() for _ in keys]
     for row in rows:
         values = [tuple(row[column] for column in key) for key in keys]
-        is_kept = not any(value in known for value, known in zip(values, seen))
-        if is_kept:
+        is_chosen = not any(value in known for value, known in zip(values, seen))
+        if is_chosen:
             for value, known in zip(values, seen):
                 known.add(value)
-        yield is_kept
+        yield is_chosen
 
 
 def _chosen(groups: Groups, chosen: np.ndarray) -> None:
@@ -149,7 +149,7 @@ def _refused(groups: Groups, chosen: np.ndarray) -> None:
 
 def _chosen_rows(group: Group) -> Iterator[Any]:
     rows = sorted(group.rows)
-    return (row for row, is_kept in zip(rows, _are_chosen(rows, _keys(group.settings))) if is_kept)
+    return (row for row, is_chosen in zip(rows, _are_chosen(rows, _keys(group.settings))) if is_chosen)
 
 
 RECORDS = (

@@ -82,7 +82,7 @@ class Aggregate:
     arguments   whether there may be variables in brackets: "any", "none", or "some" if there must be
     by_weight   what the weights of tags decide, beside how probable results are: which of the "rows" are results, or
                 what "values" there are
-    has_places  whether the first column of a result is the rank of a row, from 0
+    has_ranks  whether the first column of a result is the rank of a row, from 0
     """
 
     name: str
@@ -94,7 +94,7 @@ class Aggregate:
     parameters: tuple[Parameter, ...] = ()
     arguments: Literal["any", "none", "some"] = "any"
     by_weight: Literal["rows", "values"] | None = None
-    has_places: bool = False
+    has_ranks: bool = False
 
     def result_types(self, arguments: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         """The types of the result's columns from those of the arguments and of the variables."""

@@ -18,7 +18,7 @@ import numpy as np
 from derivable.core import splitmix64
 from derivable.core.diagnostics import UnsupportedError
 from derivable.datalog.aggregates.groups import Groups
-from derivable.datalog.aggregates.ordering import emit_places
+from derivable.datalog.aggregates.ordering import emit_ranks
 from derivable.datalog.aggregates.record import ASC, DESC, Aggregate, Group, Parameter
 from derivable.datalog.aggregates.worlds import MOST_GRAPH_STEPS
 from derivable.datalog.tables.tag_columns import within
@@ -45,8 +45,8 @@ def _top(groups: Groups, chosen: np.ndarray) -> None:
         groups.emit(groups.number[rows], groups.words_of(rows), groups.mode.times(groups.row_tags[rows], is_chosen))
         return
     rows = _by_weight(groups, chosen)
-    places = within(np.bincount(groups.number[rows], minlength=1))
-    groups.emit_rows(rows[places < k])
+    ranks = within(np.bincount(groups.number[rows], minlength=1))
+    groups.emit_rows(rows[ranks < k])
 
 
 def _promised(groups: Groups, later: list[Derived], facts: Derived) -> np.ndarray:
@@ -57,7 +57,7 @@ def _promised(groups: Groups, later: list[Derived], facts: Derived) -> np.ndarra
         if count > MOST_GRAPH_STEPS:
             groups.error(
                 UnsupportedError,
-                f"`{groups.rule.operator}` in a layer needs a fact for each row and place, here {count:,}",
+                f"`{groups.rule.operator}` in a layer needs a fact for each row and rank, here {count:,}",
                 "make the groups smaller, or take `top<k>`",
             )
     variables = groups.context.random.add(np.zeros(count))
@@ -72,15 +72,15 @@ def _top_meaning(group: Group) -> Iterator[Any]:
 def _rank(groups: Groups, chosen: np.ndarray) -> None:
     ascending, later = groups.settings["asc"], groups.derived(chosen)
     if later is None:
-        emit_places(groups, _by_weight(groups, chosen, ascending))
+        emit_ranks(groups, _by_weight(groups, chosen, ascending))
         return
     rows, offsets = groups.segments(chosen)
     kind = "rank_up" if ascending else "rank"
     is_there = _promised(groups, later, Derived(kind, offsets, groups.row_tags[rows], np.empty(0, np.int64)))
     sizes = np.diff(offsets)
-    rows, places = np.repeat(rows, np.repeat(sizes, sizes)), within(np.repeat(sizes, sizes))
+    rows, ranks = np.repeat(rows, np.repeat(sizes, sizes)), within(np.repeat(sizes, sizes))
     tags = groups.mode.times(groups.row_tags[rows], is_there)
-    groups.emit(groups.number[rows], [places, *groups.words_of(rows)], tags)
+    groups.emit(groups.number[rows], [ranks, *groups.words_of(rows)], tags)
 
 
 def _rank_meaning(group: Group) -> Iterator[Any]:
@@ -128,8 +128,8 @@ def _drawn(hashes: np.ndarray, draw: int) -> np.ndarray:
 def _uniform(groups: Groups, chosen: np.ndarray) -> None:
     numbers = _drawn(_hashed(groups), 0)
     rows = groups.of_chosen(groups.sorted([groups.number, numbers, *groups.value_keys]), chosen)
-    places = within(np.bincount(groups.number[rows], minlength=1))
-    groups.emit_rows(rows[places < groups.settings["k"]])
+    ranks = within(np.bincount(groups.number[rows], minlength=1))
+    groups.emit_rows(rows[ranks < groups.settings["k"]])
 
 
 def _categorical(groups: Groups, chosen: np.ndarray) -> None:

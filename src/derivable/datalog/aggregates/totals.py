@@ -154,12 +154,12 @@ class _Total:
             columns[0] = _exact(groups, columns[0])
         neutral = [np.array([1 if self.is_product else 0], column.dtype) for column in columns]
 
-        def moved(states: Columns, places: np.ndarray) -> Columns:
+        def moved(states: Columns, positions: np.ndarray) -> Columns:
             with np.errstate(all="ignore"):
                 if self.is_product:
-                    after = states[0] * columns[0][places]
+                    after = states[0] * columns[0][positions]
                     return [wrap(after, t) if t.is_integer else after]
-                return [state + column[places] for state, column in zip(states, columns)]
+                return [state + column[positions] for state, column in zip(states, columns)]
 
         if t.is_integer and not self.is_average:
             number = groups.number[groups.order]

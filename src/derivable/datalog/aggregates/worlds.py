@@ -74,7 +74,7 @@ def reached(
 
     order    the rows of the body group by group, in the order in which they are taken
     neutral  [scalar] arrays of one element, the state before any row
-    moved    (states, places [state]) -> the states with one more row each, the one at that index of `order`
+    moved    (states, positions [state]) -> the states with one more row each, the one at that index of `order`
     """
     sizes = np.minimum(groups.sizes[chosen], 30)
     part = (np.cumsum(1 << sizes) - 1) // _TOGETHER
@@ -104,10 +104,10 @@ def _reached(groups: Groups, chosen: np.ndarray, order: np.ndarray, neutral: Any
         owners = np.concatenate([owner[open_states], going])
         before = [np.concatenate([c[open_states], np.repeat(n, len(going))]) for c, n in zip(states, neutral)]
         tags = concatenate([tags_of_ends[open_states], empty[going]])
-        places = first[owners] + position
-        present = groups.row_tags[order[places]]
+        positions = first[owners] + position
+        present = groups.row_tags[order[positions]]
         absent = mode.times(tags, mode.negate(present))
-        after = moved(before, places)
+        after = moved(before, positions)
         count = len(open_states)
         owner, *states = (
             np.concatenate([old[done], old_before, new])

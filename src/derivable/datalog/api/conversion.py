@@ -72,7 +72,7 @@ def _text(
     # What a program takes in stands before it.
     for origin in (*origins.values(), None):
         page = Page(text if origin is None else origin.text, comment, (), between)
-        page.starts = sorted({page.places.start(span) for span in starts(origin)})
+        page.starts = sorted({page.line_starts.start(span) for span in starts(origin)})
         page_of[None if origin is None else origin.source] = len(pages)
         pages.append(page)
     return laid_out(renamed, pages, page_of)

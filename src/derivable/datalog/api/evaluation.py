@@ -157,7 +157,7 @@ class Evaluation:
             if circuits is not None:
                 watch.remaining()
                 self.facts = replace(self.facts, symbols=circuits.symbols)
-                self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], is_kept=True)
+                self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], from_earlier=True)
                 self.show_kept(circuits.under(self.evidence), self.facts.random.probabilities)
                 return
         num_facts = len(self.facts.random.probabilities)

@@ -11,7 +11,7 @@ import numpy as np
 
 from derivable.core.diagnostics import Span
 from derivable.datalog.rules import nodes as r
-from derivable.datalog.syntax.lexer import Places, tokens
+from derivable.datalog.syntax.lexer import LineStarts, tokens
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.datalog.values.terms import atom_text, show_value
 from derivable.datalog.values.values import ValueType, show_column
@@ -100,7 +100,7 @@ def with_lines(texts: Mapping[Span, str]) -> dict[Span, str]:
 def _instance(text: str, values: Mapping[str, Any]) -> str:
     """The text of a rule with values instead of its variables."""
     parts, position, used = [], 0, set()
-    for token in tokens(Places(text), len(text)):
+    for token in tokens(LineStarts(text), len(text)):
         if token.kind == "name" and token.text in values and not text[token.end :].lstrip().startswith("("):
             parts += [text[position : token.start], show_value(values[token.text])]
             position = token.end

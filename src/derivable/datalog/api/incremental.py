@@ -185,14 +185,14 @@ class Continuation(Executor):
     def all_are_new(self, relations: tuple[str, ...]) -> bool:
         """Whether none of the added facts is there already."""
         for name in relations:
-            columns, variables = self.given_columns(name)
+            columns, variables = self.initial_columns(name)
             if len(variables) and (self.tables[name].find(columns, len(variables)) >= 0).any():
                 return False
         return True
 
-    def has_given(self, name: str) -> bool:
+    def has_initial_facts(self, name: str) -> bool:
         """Whether facts are added to a relation."""
-        return len(super().given_facts(name)) > 0
+        return len(super().initial_facts(name)) > 0
 
     # Losing
 
@@ -214,7 +214,7 @@ class Continuation(Executor):
         if (
             not self.ram.strata[number].full
             and isinstance(self.algebra, Untagged)
-            and not any(map(self.has_given, stratum_relations))
+            and not any(map(self.has_initial_facts, stratum_relations))
         ):
             # Facts that go do not come back.
             self.changes |= dict.fromkeys(self.losses.keys() & set(stratum_relations), True)
@@ -301,7 +301,7 @@ class Continuation(Executor):
         stratum, algebra, uses = self.ram.strata[number], self.algebra, self.reads.uses[number]
         more = news & self.added
         released = frozenset(name for name in news & self.losses.keys() if uses[name] == NEGATION)
-        if not (self.going.gone or more or released or any(map(self.has_given, stratum.relations))):
+        if not (self.going.gone or more or released or any(map(self.has_initial_facts, stratum.relations))):
             return
         self.number = number
         self.watch.stratum, self.watch.round = number, 0
@@ -419,13 +419,13 @@ class Continuation(Executor):
 
     # Facts
 
-    def given_columns(self, name: str) -> tuple[list[np.ndarray], np.ndarray]:
+    def initial_columns(self, name: str) -> tuple[list[np.ndarray], np.ndarray]:
         """The facts that are added."""
-        return super().given_facts(name).joined(len(self.ram.relations[name].types))
+        return super().initial_facts(name).joined(len(self.ram.relations[name].types))
 
-    def given_facts(self, name: str) -> FactColumns:
+    def initial_facts(self, name: str) -> FactColumns:
         if not self.is_anew:
-            facts, staying = super().given_facts(name), self.going.facts.get(name)
+            facts, staying = super().initial_facts(name), self.going.facts.get(name)
             return facts if staying is None else FactColumns.of([*facts.parts, *staying.parts])
         both = [store.relations.get(name, FactColumns()) for store in (self.left, self.facts)]
         return FactColumns.of([part for facts in both for part in facts.parts])

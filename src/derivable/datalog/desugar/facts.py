@@ -28,10 +28,10 @@ class Constants(Core):
         tags: Sequence,
         exclusive: bool,
         span: Span,
-        places: Mapping[int, Span] | None = None,
+        tag_spans: Mapping[int, Span] | None = None,
         parameters: Mapping[int, int] | None = None,
     ) -> None:
-        """Facts of a relation, [column][row]; `places` says where those tags are written that are no probabilities,
+        """Facts of a relation, [column][row]; `tag_spans` says where those tags are written that are no probabilities,
         `parameters` which of them are tunable."""
         is_tagged = any(tag is not None for tag in tags)
         if exclusive and None in tags:
@@ -39,7 +39,7 @@ class Constants(Core):
             hint = "give every fact a probability, or none: then each of them is as likely"
             self.error(DomainError, f"exclusive fact {missing} of `{name}` has no probability", span, hint)
         values = tuple(tags) if is_tagged else None
-        made = r.Facts(name, tuple(columns), count, values, exclusive, places or {}, span, parameters or {})
+        made = r.Facts(name, tuple(columns), count, values, exclusive, tag_spans or {}, span, parameters or {})
         self.facts.append(made)
 
     def parameter(self, tag: Any, text: str) -> int | None:
@@ -83,7 +83,7 @@ class Constants(Core):
             )
         return ground(node, t, self.typed.constructors, self.typed.constants)
 
-    def place_of(self, tag: Any) -> Mapping[int, Span]:
+    def tag_span_of(self, tag: Any) -> Mapping[int, Span]:
         """Where the tag of a single fact is written, if there is one."""
         return {} if tag is None else {0: tag.span}
 

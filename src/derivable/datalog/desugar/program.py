@@ -122,9 +122,9 @@ class Desugaring(Constants):
                 self.observed(item)
 
     def attributes(self, item: s.Item) -> None:
-        places = {s.RelationType: "type", s.FunctionType: "type", s.Query: "query"}
+        kinds = {s.RelationType: "type", s.FunctionType: "type", s.Query: "query"}
         for written in getattr(item, "attributes", ()):
-            attribute = checked(self.syntax, written, places.get(type(item), "rel"))
+            attribute = checked(self.syntax, written, kinds.get(type(item), "rel"))
             names = [head.relation for head in item.heads] if isinstance(item, s.Rule) else []
             if isinstance(item, (s.FactSet, s.FactTable, s.ReduceRule, s.Query)):
                 names = [item.relation]
@@ -172,7 +172,7 @@ class Desugaring(Constants):
     def demand(self, name: str, pattern: str, span: Span) -> None:
         relation = self.relations[name]
         if set(pattern) - set("bf"):
-            hint = 'such as "bf": the first column is given, the second is found'
+            hint = 'such as "bf": the first column is bound, the second is free'
             self.error(DomainError, f"the demand pattern {pattern!r} is not made of `b` and `f`", span, hint)
         if len(pattern) != len(relation.types):
             count = len(relation.types)
@@ -183,7 +183,7 @@ class Desugaring(Constants):
                 "it has one letter a column, `b` for bound and `f` for free",
             )
         if relation.lattice is not None and pattern[-1:] == "b":
-            hint = "what a lattice has found can only be asked for by the other columns: end the pattern with `f`"
+            hint = "values of a lattice can only be asked for by the other columns: end the pattern with `f`"
             self.error(UnsupportedError, f"`{name}` is asked by the column of its lattice", span, hint)
         if relation.demand not in (None, pattern):
             self.error(
@@ -230,7 +230,7 @@ class Desugaring(Constants):
         types = self.typed.relations[item.relation].types
         rows: list[tuple[Any, ...]] = []
         tags: list[float | bool | None] = []
-        places: dict[int, Span] = {}
+        tag_spans: dict[int, Span] = {}
         parameters: dict[int, int] = {}
         shares = self.shares([fact.tag for fact in item.facts], item.span) if item.exclusive else ()
         for number, fact in enumerate(item.facts):
@@ -242,7 +242,7 @@ class Desugaring(Constants):
                 self.clauses([s.Atom(item.relation, fact.arguments, span=fact.span)], None, {}, item, fact.tag)
                 continue
             if tag is not None and fact.tag is not None and not 0.0 <= tag <= 1.0:
-                places[len(rows)] = fact.tag.span
+                tag_spans[len(rows)] = fact.tag.span
             parameter = self.parameter_of_fact(fact.tag, atom_text(item.relation, values))
             if parameter is not None:
                 parameters[len(rows)] = parameter
@@ -250,19 +250,19 @@ class Desugaring(Constants):
             tags.append(tag)
         if rows:
             columns = tuple(zip(*rows))
-            self.add_facts(item.relation, columns, len(rows), tags, item.exclusive, item.span, places, parameters)
+            self.add_facts(item.relation, columns, len(rows), tags, item.exclusive, item.span, tag_spans, parameters)
 
     def fact_table(self, item: s.FactTable) -> None:
-        tags, places = item.tags, {}
+        tags, tag_spans = item.tags, {}
         if tags is not None and not all(0.0 <= tag <= 1.0 for tag in tags):
             nodes: list[Any] = []
             for written in as_written(item):
                 nodes += [fact.tag for fact in written.facts] if isinstance(written, s.FactSet) else []
                 nodes += [written.tag] if isinstance(written, s.Rule) else []
-            places = {i: node.span for i, (tag, node) in enumerate(zip(tags, nodes)) if not 0.0 <= tag <= 1.0}
+            tag_spans = {i: node.span for i, (tag, node) in enumerate(zip(tags, nodes)) if not 0.0 <= tag <= 1.0}
         types = self.typed.relations[item.relation].types
         columns = [tuple(map(float, c)) if t.family == "float" else c for c, t in zip(item.columns, types)]
-        self.add_facts(item.relation, columns, len(columns[0]), tags or (), item.exclusive, item.span, places)
+        self.add_facts(item.relation, columns, len(columns[0]), tags or (), item.exclusive, item.span, tag_spans)
 
     def rule(self, item: s.Rule) -> None:
         environment = dict(self.typed.variables(item))
@@ -279,8 +279,8 @@ class Desugaring(Constants):
                 row = tuple(self.constant(a, t) for a, t in zip(head.arguments, types))
                 parameter = self.parameter_of_fact(item.tag, atom_text(head.relation, row))
                 parameters = {} if parameter is None else {0: parameter}
-                columns, places = [(value,) for value in row], self.place_of(item.tag)
-                self.add_facts(head.relation, columns, 1, [tag], False, item.span, places, parameters)
+                columns, tag_spans = [(value,) for value in row], self.tag_span_of(item.tag)
+                self.add_facts(head.relation, columns, 1, [tag], False, item.span, tag_spans, parameters)
             return
         self.clauses(list(item.heads), item.body, environment, item, item.tag)
 
@@ -368,7 +368,7 @@ class Desugaring(Constants):
             key = tuple(clause.instance(literals))
             if key != coin.key:
                 if coin.options:
-                    hint = "take the term apart in a rule of its own"
+                    hint = "take the term apart in a separate rule"
                     self.error(UnsupportedError, "a head of a choice takes a term apart", head.span, hint)
                 # A pattern of the head has separate values: these are instances that other heads have not.
                 coin = replace(coin, name=f"#{self.fresh('coin_')}", key=key)

@@ -15,7 +15,7 @@ from derivable.core.diagnostics import BindingError, TypeMismatchError
 from derivable.core.names import FreshNames
 from derivable.datalog.distribution.keys import FACTOR, PRIME, is_text
 from derivable.datalog.distribution.session import session_errors, session_number
-from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
+from derivable.datalog.facts.column_names import TAG_NAMES, listed, positions_by_name
 from derivable.datalog.facts.inputs import Columns, Texts
 from derivable.datalog.rules.nodes import Relation
 from derivable.datalog.values.values import ValueType
@@ -152,7 +152,7 @@ def frame_of(relation: Relation, frame: Any, types: Mapping[str, str]) -> Frame:
         )
     else:
         try:
-            positions = places_by_name(rest, relation.column_names)
+            positions = positions_by_name(rest, relation.column_names)
         except ValueError:
             missing = [name for name in declared if name not in rest]
             message = f"{what}: the columns are {listed(rest)}, and there is no {listed(missing)}"

@@ -54,9 +54,9 @@ class BatchFacts:
         """[row] the sample of each row."""
         return np.repeat(np.arange(self.batch), np.diff(self.offsets))
 
-    def taken(self, places: np.ndarray) -> Any:
+    def taken(self, rows_taken: np.ndarray) -> Any:
         """Some of the rows."""
-        return _taken(self.rows, places)
+        return _taken(self.rows, rows_taken)
 
     def words(self, relation: Relation, symbols: SymbolTable) -> list[np.ndarray]:
         """Word columns of the rows. Errors say the sample, and the row in it."""
@@ -74,15 +74,15 @@ class BatchFacts:
             raise error
 
 
-def _taken(rows: Any, places: np.ndarray | slice) -> Any:
+def _taken(rows: Any, rows_taken: np.ndarray | slice) -> Any:
     if isinstance(rows, InputMapping):
         return rows
     if isinstance(rows, Columns):
-        arrays = tuple(np.asarray(array)[places] for array in rows.arrays)
+        arrays = tuple(np.asarray(array)[rows_taken] for array in rows.arrays)
         return Columns(rows.names, arrays)
-    if isinstance(rows, np.ndarray) or isinstance(places, slice):
-        return rows[places]
-    return [rows[index] for index in places.tolist()]
+    if isinstance(rows, np.ndarray) or isinstance(rows_taken, slice):
+        return rows[rows_taken]
+    return [rows[index] for index in rows_taken.tolist()]
 
 
 def _words(relation: Relation, rows: Any, symbols: SymbolTable) -> list[np.ndarray]:

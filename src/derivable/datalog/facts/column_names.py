@@ -20,7 +20,7 @@ def are_like(names: Sequence[Any], declared: Sequence[str | None]) -> bool:
     return any(_spelling(name) in known for name in names)
 
 
-def places_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list[int] | None:
+def positions_by_name(names: Sequence[Any], declared: Sequence[str | None]) -> list[int] | None:
     """The position of each declared column among columns of these names; None where names say nothing about positions.
 
     Raises ValueError if the names fit the declaration in part: to take columns in order could swap them.

@@ -45,7 +45,7 @@ from derivable.datalog.facts.file_forms import (
     span_in,
     with_newlines,
 )
-from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, is_header, is_name, places_of
+from derivable.datalog.facts.headers import HEAD_BYTES, MARK, MISSING, TRUTH, FileText, columns_of, is_header, is_name
 from derivable.datalog.facts.inputs import Columns, Texts, arrow_column, arrow_hint
 from derivable.datalog.facts.parquet_files import parquet_table
 from derivable.datalog.facts.plain_fields import LARGEST, all_fit, plain_columns
@@ -70,9 +70,9 @@ _HEADER_HINT = (
 # What separates columns in files of other programs.
 _DELIMITERS = (";", "\t", ",", "|")
 # The columns of larger files are not held in memory for another run.
-_KEPT_BYTES = 1 << 25
+_CACHED_BYTES = 1 << 25
 # Files whose columns are in memory, the one that was read longest ago first.
-_KEPT_FILES = 8
+_CACHED_FILES = 8
 _files_read: dict[tuple, Columns] = {}
 _limit_lock = OwnLock()
 
@@ -97,12 +97,12 @@ def read_declared(
     """The facts of the file that a relation's `@file` names; the path is relative to the working directory, or where
     that has no such file to the program's. `look` is as in `read_facts`."""
     path, form = declared(attribute)
-    places = [Path(path)]
+    paths = [Path(path)]
     if source and not source.startswith("<"):
-        places.append(Path(source).parent / path)
-    file = next((p for p in places if is_file(p)), None)
+        paths.append(Path(source).parent / path)
+    file = next((p for p in paths if is_file(p)), None)
     if file is None:
-        looked = dict.fromkeys(str(p.absolute()) for p in places)
+        looked = dict.fromkeys(str(p.absolute()) for p in paths)
         raise ParseError(
             f"cannot find the file of `{relation.name}`",
             hint=f"looked for {' and '.join(looked)}",
@@ -115,9 +115,9 @@ def read_declared(
     key = os.fspath(file), status.st_mtime_ns, status.st_size, *target
     # A program that is run in a loop reads its files once.
     columns = _files_read.pop(key, None) or read_facts(file, *target, look)
-    if status.st_size < _KEPT_BYTES:
+    if status.st_size < _CACHED_BYTES:
         _files_read[key] = columns
-        while len(_files_read) > _KEPT_FILES:
+        while len(_files_read) > _CACHED_FILES:
             _files_read.pop(next(iter(_files_read)), None)
     return columns
 
@@ -177,8 +177,8 @@ def types_in(path: str | os.PathLike, name: str, types: Sequence[ValueType]) -> 
         hints = [_hint([row[c] for row in rows]) for c in range(len(names))]
     if form.keys or not (form.fields or target.has_width(len(names))):
         return None
-    places = _chosen(names, target)[2] if form.fields else places_of(names, len(names), target)[1]
-    return tuple(hints[index] for index in places)
+    positions = _chosen(names, target)[2] if form.fields else columns_of(names, len(names), target)[1]
+    return tuple(hints[index] for index in positions)
 
 
 def _hint(fields: list[str]) -> str:
@@ -244,18 +244,18 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
         return None
     try:
         header = is_header(names, target, file)
-        tag, places = places_of(names if header else None, len(names), target)
+        tag, positions = columns_of(names if header else None, len(names), target)
     except ParseError:
         # Where it is wrong is said line by line.
         return None
     labels = [str(i) for i in range(len(names))]
     if "\r" not in first[:-1] and not (is_csv and b'"' in data):
         begin = start if not header else len(data) if end < 0 else end
-        of_columns = {tag: TYPES["f64"], **dict(zip(places, target.types))}
+        of_columns = {tag: TYPES["f64"], **dict(zip(positions, target.types))}
         columns = plain_columns(data, begin, delimiter, [of_columns[i] for i in range(len(names))], file.num_lines)
         if columns is not None:
             tags: Any = None if tag is None else columns[tag]
-            return Columns(tuple(labels[: len(places)]), tuple(columns[i] for i in places), tags)
+            return Columns(tuple(labels[: len(positions)]), tuple(columns[i] for i in positions), tags)
     with whole_import():
         import pyarrow as arrow
         from pyarrow import csv as arrow_csv
@@ -264,7 +264,7 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
     of_small = {"signed": arrow.int32(), "unsigned": arrow.uint32()}
     wanted = {
         index: (of_type if t.bits > 32 else of_type | of_small).get(t.family, arrow.string())
-        for index, t in zip(places, target.types)
+        for index, t in zip(positions, target.types)
     }
     if tag is not None:
         wanted[tag] = arrow.float64()
@@ -280,7 +280,7 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
                 false_values=["false", "False", "FALSE", "0"],
             ),
         )
-        arrays = [arrow_column(target.name, labels[i], table.column(i)) for i in places]
+        arrays = [arrow_column(target.name, labels[i], table.column(i)) for i in positions]
     except arrow.ArrowInvalid:
         return None
     for array, t in zip(arrays, target.types):
@@ -335,24 +335,26 @@ def _from_columns(path: Path, target: Target, look: Callable[..., Any] | None) -
         rows = [tuple(map(str, row)) for row in zip(*(column.to_pylist() for column in table.columns))]
         return _selected([names, *rows], list(range(len(rows) + 1)), "", target)
     if target.form.fields:
-        tag, _, places = _chosen(names, target)
+        tag, _, positions = _chosen(names, target)
     else:
         target = target.of_file(names)
         if not target.has_width(len(names)):
             raise ParseError(target.width_error(len(names)), source=target.source, hint=f"it has {', '.join(names)}")
-        tag, places = places_of(names, len(names), target)
+        tag, positions = columns_of(names, len(names), target)
     hint = f"a relation has no missing values: give `pyarrow.{_READERS[ending_of(path)]}({path.name!r}).drop_null()`,"
     hint += " the table without such rows, as the facts"
     arrays = {
         i: arrow_column(target.name, names[i], table.column(i), hint, target.source)
-        for i in (tag, *places)
+        for i in (tag, *positions)
         if i is not None
     }
     probabilities = None if tag is None else _probabilities(arrays[tag], target)
     if target.form.fields:
         # They are in the order of the relation's columns, whatever they are called.
         names = list(map(str, range(len(names))))
-    return Columns(tuple(names[i] for i in places), tuple(arrays[i] for i in places), probabilities, table.num_rows)
+    return Columns(
+        tuple(names[i] for i in positions), tuple(arrays[i] for i in positions), probabilities, table.num_rows
+    )
 
 
 def _probabilities(column: np.ndarray | Texts, target: Target) -> np.ndarray:
@@ -396,17 +398,17 @@ def _by_lines(file: FileText, target: Target) -> Columns:
         rows, lines = rows[1:], lines[1:]
     if not rows:
         return Columns(tuple(map(str, range(len(target.types)))), tuple(np.empty(0, object) for _ in target.types))
-    tag, places = places_of(first if header else None, len(first), target, text, lines[0])
-    return _columns(rows, lines, tag, places, text, target)
+    tag, positions = columns_of(first if header else None, len(first), target, text, lines[0])
+    return _columns(rows, lines, tag, positions, text, target)
 
 
 def _columns(
-    rows: Sequence, lines: list[int], tag: int | None, places: list[int], text: str, target: Target
+    rows: Sequence, lines: list[int], tag: int | None, positions: list[int], text: str, target: Target
 ) -> Columns:
-    """Columns of the texts at `places`, and the probabilities at `tag` if there are any."""
+    """Columns of the texts at `positions`, and the probabilities at `tag` if there are any."""
     arrays = tuple(
         _column([row[index] for row in rows], t, c, text, lines, target)
-        for c, (index, t) in enumerate(zip(places, target.types))
+        for c, (index, t) in enumerate(zip(positions, target.types))
     )
     probabilities = None
     if tag is not None:
@@ -484,7 +486,7 @@ def _selected(rows: list, lines: list[int], text: str, target: Target) -> Column
     if not rows:
         return Columns((), tuple(np.empty(0, object) for _ in target.types))
     names = [n.strip() for n in rows[0]]
-    tag, keys, places = _chosen(names, target, text, lines[0])
+    tag, keys, positions = _chosen(names, target, text, lines[0])
     body, numbers = rows[1:], lines[1:]
     for row, line in zip(body, numbers):
         if len(row) != len(names):
@@ -495,11 +497,11 @@ def _selected(rows: list, lines: list[int], text: str, target: Target) -> Column
         long = [
             [*(row[k] for k in keys), names[index], row[index], *(row[t] for t in tags)]
             for row in body
-            for index in places
+            for index in positions
         ]
-        numbers = [line for line in numbers for _ in places]
-        body, tag, places = long, None if tag is None else width, list(range(width))
-    return _columns(body, numbers, tag, places, text, target)
+        numbers = [line for line in numbers for _ in positions]
+        body, tag, positions = long, None if tag is None else width, list(range(width))
+    return _columns(body, numbers, tag, positions, text, target)
 
 
 def _column(texts: list[str], t: ValueType, column: int, text: str, lines: list[int], target: Target) -> np.ndarray:

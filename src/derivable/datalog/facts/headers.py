@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from derivable.datalog.facts.column_names import TAG_NAMES, are_like, listed, places_by_name
+from derivable.datalog.facts.column_names import TAG_NAMES, are_like, listed, positions_by_name
 from derivable.datalog.facts.file_forms import Target, file_error, quoted
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.values.datetimes import Duration, word_of_datetime
@@ -182,10 +182,10 @@ def _is_above_facts(fields: list[str], target: Target, file: FileText, is_declar
 
 def _are_quoted(rows: list[list[str]], types: list[ValueType | None], is_marked: bool) -> bool:
     """Whether every text of some rows is in quotes, needed or not; those of a file with a mark are so by intention."""
-    places = [i for i, t in enumerate(types) if t is not None and t.family in _TEXTS]
-    if not places:
+    positions = [i for i, t in enumerate(types) if t is not None and t.family in _TEXTS]
+    if not positions:
         return is_marked and bool(rows)
-    texts = [row[i] for row in rows if len(row) == len(types) for i in places]
+    texts = [row[i] for row in rows if len(row) == len(types) for i in positions]
     if not texts or not all(text.startswith('"') for text in texts):
         return False
     return is_marked or any(re.fullmatch(r'"[^",;|\s]*"', text) for text in texts)
@@ -256,7 +256,7 @@ def _shape(word: str) -> str:
     return re.sub(r"[^\W\d_]+", of_run, word.strip())
 
 
-def places_of(
+def columns_of(
     names: Sequence[str] | None, count: int, target: Target, text: str = "", line: int = 1
 ) -> tuple[int | None, list[int]]:
     """Where the probability is, None if there is none, and where each column is.
@@ -274,7 +274,7 @@ def places_of(
         return tag, there
     others = [labels[i] for i in there]
     try:
-        places = places_by_name(others, target.column_names)
+        positions = positions_by_name(others, target.column_names)
     except ValueError:
         raise file_error(
             f"the columns are named {listed(others)}, and those of `{target.name}` {listed(target.column_names)}",
@@ -283,4 +283,4 @@ def places_of(
             line,
             hint="give the columns the names of the declaration",
         ) from None
-    return tag, there if places is None else [there[number] for number in places]
+    return tag, there if positions is None else [there[number] for number in positions]

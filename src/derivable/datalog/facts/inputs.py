@@ -70,17 +70,17 @@ class Varying:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """A column of texts: row `i` has texts[places[i]], or texts[i] where there are no places."""
+    """A column of texts: row `i` has texts[positions[i]], or texts[i] where `positions` is None."""
 
     texts: Encoded | list[str]
-    places: np.ndarray | None = None
+    positions: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.texts if self.places is None else self.places)
+        return len(self.texts if self.positions is None else self.positions)
 
     def decoded(self) -> list[str]:
         texts = self.texts.decoded() if isinstance(self.texts, Encoded) else self.texts
-        return texts if self.places is None else [texts[position] for position in self.places]
+        return texts if self.positions is None else [texts[position] for position in self.positions]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,8 +185,8 @@ def _taken(name: str, facts: Any, look: Callable[[int], Any] | None = None) -> A
             if hasattr(facts, column) and hasattr(facts, names):
                 labels = tuple(getattr(facts, names))
                 get = getattr(facts, column)
-                places = range(len(labels))
-                return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in places])
+                numbers = range(len(labels))
+                return _columns(name, labels, [get[:, i] if column == "iloc" else get(i) for i in numbers])
         # A relation of another run is a mapping too.
         if tensors.is_sparse(facts):
             return _entries(name, facts)
@@ -336,8 +336,8 @@ def arrow_column(
         column = column.unify_dictionaries() if isinstance(column, arrow.ChunkedArray) else column
         chunks = column.chunks if isinstance(column, arrow.ChunkedArray) else [column]
         texts = _encoded(chunks[0].dictionary) if chunks else []
-        places = [np.from_dlpack(chunk.indices) for chunk in chunks]
-        return Texts(texts, np.concatenate(places) if places else np.empty(0, np.int64))
+        positions = [np.from_dlpack(chunk.indices) for chunk in chunks]
+        return Texts(texts, np.concatenate(positions) if positions else np.empty(0, np.int64))
     if is_string(t):
         return Texts(_encoded(column))
     if arrow.types.is_decimal(t) and t.scale == 0:

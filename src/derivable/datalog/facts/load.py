@@ -33,7 +33,7 @@ import numpy as np
 from derivable.core.arrays import as_floats
 from derivable.core.diagnostics import BindingError, DerivableError, DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.registry import is_one_letter_off, similar, suggestion
-from derivable.datalog.facts.column_names import TAG_NAMES, listed, places_by_name
+from derivable.datalog.facts.column_names import TAG_NAMES, listed, positions_by_name
 from derivable.datalog.facts.inputs import Columns, Elsewhere, InputMapping, Texts
 from derivable.datalog.facts.store import FactStore, add_terms
 from derivable.datalog.facts.words import checked_words
@@ -328,13 +328,13 @@ def named_columns(relation: Relation, columns: Columns, symbols: SymbolTable) ->
             else "give all columns of the relation; `frame.reset_index()` makes the index of a frame a column",
         )
     try:
-        places = places_by_name(names, relation.column_names)
+        positions = positions_by_name(names, relation.column_names)
     except ValueError:
         raise ShapeError(
             f"facts for `{relation.name}`: the columns are named {listed(names)}, and the declared ones"
             f" {listed(relation.column_names)}",
             hint="rename them to the declared names, or give the values without names, as an array [row, column]",
         ) from None
-    if places is not None:
-        arrays = tuple(map(arrays.__getitem__, places))
+    if positions is not None:
+        arrays = tuple(map(arrays.__getitem__, positions))
     return checked_words(relation, arrays, symbols)

@@ -51,11 +51,11 @@ def plain_columns(
     words = empty(int(planes[-1]) * most, np.int64)
     halves = words.view(np.int32)
     starts = planes[:-1] * np.where(np.array(kinds) == kernels.SHORT, 2 * most, most)
-    places = np.concatenate([starts, starts + most]).astype(np.int64)
+    plane_starts = np.concatenate([starts, starts + most]).astype(np.int64)
     content = np.frombuffer(data, np.uint8)
     powers = powers_of_five() if kernels.FLOAT in kinds else np.empty(0, np.uint64)
     count = kernels.read_fields(
-        content, start, ord(delimiter), has_blanks, most, np.array(kinds, np.int64), places, halves, words, powers
+        content, start, ord(delimiter), has_blanks, most, np.array(kinds, np.int64), plane_starts, halves, words, powers
     )
     if count < 0:
         return None

@@ -122,7 +122,7 @@ def _written(ram: Ram | Rules, facts: Facts, rows: Sequence[int] | None = None) 
 
     def origin(number: int) -> tuple[str, dict[str, Any]]:
         row = number if rows is None else rows[number]
-        fields = {"source": ram.source, "text": ram.text, "span": facts.places.get(row, facts.span)}
+        fields = {"source": ram.source, "text": ram.text, "span": facts.tag_spans.get(row, facts.span)}
         shown = f"`{facts.relation}({', '.join(map(show_value, facts.row(row)))})`"
         return "a rule" if facts.relation.startswith("#") else shown, fields
 

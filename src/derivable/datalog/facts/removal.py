@@ -94,9 +94,9 @@ def _check_choices(facts: FactStore, relation: Relation, parts: Sequence[FactPar
     torn = np.intersect1d(groups[stays], groups[~stays])
     torn = torn[torn >= 0]
     if len(torn):
-        is_own = groups == torn[0]
+        is_torn = groups == torn[0]
         raise DomainError(
-            f"a choice of `{relation.name}` has {is_own.sum()} facts, of which {(is_own & ~stays).sum()} are to go",
+            f"a choice of `{relation.name}` has {is_torn.sum()} facts, of which {(is_torn & ~stays).sum()} are to go",
             hint="remove all of them, and add a choice among those that stay",
         )
 

@@ -52,9 +52,9 @@ class FactStore:
         relations that it negates or aggregates, and those that rules have made."""
         if not ram.denied[number]:
             return np.empty(0, np.int64)
-        is_given = np.zeros(len(self.random.probabilities), bool)
-        is_given[self.variables_of(self.relations)] = True
-        return np.concatenate([self.variables_of(ram.denied[number]), np.flatnonzero(~is_given)])
+        is_of_relation = np.zeros(len(self.random.probabilities), bool)
+        is_of_relation[self.variables_of(self.relations)] = True
+        return np.concatenate([self.variables_of(ram.denied[number]), np.flatnonzero(~is_of_relation)])
 
     def copy_parts(self) -> None:
         """Copy what may be arrays of the caller, who may write to them later."""
@@ -106,8 +106,8 @@ def add_terms(ram: Ram | Rules, store: FactStore) -> None:
     term_relations = {c.relation for c in ram.constructors.values()}
     words = [np.empty(0, np.int64)]
     for name, facts in store.relations.items():
-        places = [c for c, t in enumerate(ram.relations[name].types) if t.family == "entity"]
-        words += [part[c] for part in facts.columns for c in places if name not in term_relations or c == 0]
+        entity_columns = [c for c, t in enumerate(ram.relations[name].types) if t.family == "entity"]
+        words += [part[c] for part in facts.columns for c in entity_columns if name not in term_relations or c == 0]
     terms = entities.parts(np.concatenate(words))
     for name, constructor in ram.constructors.items():
         columns = entities.rows_of(name, terms)

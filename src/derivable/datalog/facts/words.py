@@ -34,10 +34,10 @@ def checked_words(relation: Relation, columns: Sequence[Any], symbols: SymbolTab
         try:
             if isinstance(values, Texts):
                 column = column_words(values.texts, t, symbols)
-                if values.places is not None and int(column.max(initial=0)) <= _LARGEST_SHORT:
+                if values.positions is not None and int(column.max(initial=0)) <= _LARGEST_SHORT:
                     # Half the memory that is written for the first time.
                     column = column.astype(np.int32)
-                words.append(column if values.places is None else column[values.places])
+                words.append(column if values.positions is None else column[values.positions])
             else:
                 words.append(column_words(values, t, symbols))
         except Unfit as unfit:

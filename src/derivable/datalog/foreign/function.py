@@ -53,7 +53,7 @@ class ForeignFunction:
         assert self.call is not None
         if self.form == "words":
             return self._called((symbols, types, *operands))
-        distinct_rows, places = distinct(operands)
+        distinct_rows, inverse = distinct(operands)
         columns = [show_column(words, t, symbols) for words, t in zip(distinct_rows, types)]
         count = len(distinct_rows[0]) if distinct_rows else 1
         if self.form == "columns":
@@ -66,7 +66,7 @@ class ForeignFunction:
             look = symbols.expect if result.family == "text" else None
             values = self._values([column.tolist() for column in columns], count, look)
         words, valid = result_words(f"${self.name}", f"function ${self.name} gives", values, result, symbols)
-        return (words, valid) if places is None else (words[places], valid[places])
+        return (words, valid) if inverse is None else (words[inverse], valid[inverse])
 
     def _values(self, columns: Sequence[Sequence[Any]], count: int, look: Callable[[int], None] | None) -> list[Any]:
         """The values of operands [row], None where there is none.
@@ -148,20 +148,20 @@ def distinct(columns: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarra
     count = len(columns[0]) if columns else 0
     if count <= 16:
         return list(columns), None
-    places, number = np.zeros(count, np.int64), 1
+    numbers, number = np.zeros(count, np.int64), 1
     for column in columns:
-        values, inverse = np.unique(column, return_inverse=True)
+        values, column_inverse = np.unique(column, return_inverse=True)
         if number == 1:
-            places, number = inverse.astype(np.int64, copy=False), len(values)
+            numbers, number = column_inverse.astype(np.int64, copy=False), len(values)
         elif len(values) > 1:
             # Both are below the number of rows, so that the product fits.
-            distinct_rows, places = np.unique(places * len(values) + inverse, return_inverse=True)
+            distinct_rows, numbers = np.unique(numbers * len(values) + column_inverse, return_inverse=True)
             number = len(distinct_rows)
     if number == count:
         return list(columns), None
     first = np.zeros(number, np.int64)
-    first[places[::-1]] = np.arange(count - 1, -1, -1)
-    return [column[first] for column in columns], places
+    first[numbers[::-1]] = np.arange(count - 1, -1, -1)
+    return [column[first] for column in columns], numbers
 
 
 def result_words(by: str, what: str, values: list, t: ValueType, symbols: SymbolTable) -> tuple[np.ndarray, np.ndarray]:

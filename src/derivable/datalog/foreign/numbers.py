@@ -55,8 +55,8 @@ def _bit_not(dtype: Dtype, a: Optional) -> Optional:
 
 
 def _shift(name: str) -> Callable[..., Optional]:
-    def shifted(dtype: Dtype, x: Optional, places: Optional) -> Optional:
-        few = optional("minimum", places, Optional(Constant(WIDTHS[dtype], places.value.dtype)))
+    def shifted(dtype: Dtype, x: Optional, count: Optional) -> Optional:
+        few = optional("minimum", count, Optional(Constant(WIDTHS[dtype], count.value.dtype)))
         return optional(name, x, Optional(cast(few.value, dtype), few.valid))
 
     return shifted
@@ -65,10 +65,10 @@ def _shift(name: str) -> Callable[..., Optional]:
 def _shifted(shift: Callable[..., Any]) -> Callable[..., Any]:
     """Bits that move out are gone, all of them from the width of the type on; a sign fills up from the left."""
 
-    def shifted(x: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def shifted(x: np.ndarray, counts: np.ndarray) -> np.ndarray:
         width = 8 * x.dtype.itemsize
-        words = shift(x, np.minimum(places, width - 1).astype(x.dtype))
-        return words if shift is np.right_shift and x.dtype.kind == "i" else np.where(places < width, words, 0)
+        words = shift(x, np.minimum(counts, width - 1).astype(x.dtype))
+        return words if shift is np.right_shift and x.dtype.kind == "i" else np.where(counts < width, words, 0)
 
     return shifted
 

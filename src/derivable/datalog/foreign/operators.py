@@ -70,8 +70,8 @@ _TENSORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operat
 
 
 def _ordered(or_equal: bool, symbols: SymbolTable, a: np.ndarray, b: np.ndarray) -> Computed:
-    places = symbols.duration_ranks(np.concatenate([a, b]))
-    result = places[: len(a)] <= places[len(a) :] if or_equal else places[: len(a)] < places[len(a) :]
+    ranks = symbols.duration_ranks(np.concatenate([a, b]))
+    result = ranks[: len(a)] <= ranks[len(a) :] if or_equal else ranks[: len(a)] < ranks[len(a) :]
     return result.astype(np.int64), None
 
 

@@ -20,7 +20,7 @@ PREDICATES: Registry[ForeignPredicate] = Registry(
     {record.name: record for part in _PARTS for record in part.PREDICATES},
     more="`derivable.datalog.predicate` adds one",
 )
-_OWN = {record.name for part in _PARTS for record in (*part.FUNCTIONS, *part.PREDICATES)}
+_NAMES = {record.name for part in _PARTS for record in (*part.FUNCTIONS, *part.PREDICATES)}
 
 
 # The predicate of relations that have their rows for the keys that are asked.
@@ -35,4 +35,4 @@ def predicate_of(name: str) -> ForeignPredicate:
 
 def is_standard(name: str) -> bool:
     """Whether the language has the function or predicate of that name; those that users have added may do anything."""
-    return name in _OWN
+    return name in _NAMES

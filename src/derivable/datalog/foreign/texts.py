@@ -64,12 +64,12 @@ def _substring(text: str, begin: int, end: int | None = None) -> str | None:
 
 
 def _replace(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
-    distinct_operands, places = distinct(operands)
+    distinct_operands, inverse = distinct(operands)
     rows = list(zip(*(symbols.lookup(words).tolist() for words in distinct_operands)))
     if symbols.expect is not None:
         symbols.expect(sum(_length(text) + text.count(part) * (_length(by) - _length(part)) for text, part, by in rows))
     words = symbols.intern_all([text.replace(part, by) for text, part, by in rows])
-    return words if places is None else words[places], None
+    return words if inverse is None else words[inverse], None
 
 
 def _index(text: str, part: str) -> int | None:
@@ -80,14 +80,14 @@ def _index(text: str, part: str) -> int | None:
 def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.ndarray) -> tuple[np.ndarray, None]:
     """The first text with each `{}` replaced by the next of the others, as a cast to String writes it."""
     _announce(symbols, types, operands)
-    distinct, places = np.unique(operands[0], return_inverse=True)
+    distinct, inverse = np.unique(operands[0], return_inverse=True)
     calls = []
     for text in symbols.lookup(distinct).tolist():
         parts = text.split("{}")
         if len(parts) != len(operands):
-            passed, places = len(operands) - 1, len(parts) - 1
+            passed, slots = len(operands) - 1, len(parts) - 1
             raise ForeignError(
-                f"`$format` has {places} place{'s' if places != 1 else ''} `{{}}`"
+                f"`$format` has {slots} place{'s' if slots != 1 else ''} `{{}}`"
                 f" for {passed} argument{'s' if passed != 1 else ''}",
                 "$format",
                 hint="give one argument for each place",
@@ -96,11 +96,11 @@ def _format(symbols: SymbolTable, types: tuple[ValueType, ...], *operands: np.nd
         calls.append("{}".join(part.replace("{", "{{").replace("}", "}}") for part in parts).format)
     columns = [texts_of(words, t, symbols) for words, t in zip(operands[1:], types[1:])]
     if not columns:
-        made = [calls[index]() for index in places.tolist()]
+        made = [calls[index]() for index in inverse.tolist()]
     elif len(calls) == 1:
         made = list(map(calls[0], *columns))
     else:
-        made = [calls[index](*row) for index, row in zip(places.tolist(), zip(*columns))]
+        made = [calls[index](*row) for index, row in zip(inverse.tolist(), zip(*columns))]
     return symbols.intern_all(made), None
 
 

@@ -1,5 +1,5 @@
-"""Functions and predicates of Soufflé's, which compute something else than the others: integers wrap around, places in
-texts are forgiving, and a number as a text has Soufflé's digits. Programs that are translated call them.
+"""Functions and predicates of Soufflé's, which compute something else than the others: integers wrap around, positions
+in texts may lie outside of them, and a number as a text has Soufflé's digits. Programs that are translated call them.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def _logical(name: str) -> Callable[..., Optional]:
     return computed
 
 
-def _places(dtype: Dtype, places: Optional) -> Optional:
+def _bits_moved(dtype: Dtype, count: Optional) -> Optional:
     """How many bits a shift moves: the last bits of the operand, as many as number those of a word."""
-    return optional("bitwise_and", places, Optional(Constant(WIDTHS[dtype] - 1, dtype)))
+    return optional("bitwise_and", count, Optional(Constant(WIDTHS[dtype] - 1, dtype)))
 
 
 def _shift(name: str) -> Callable[..., Optional]:
-    return lambda dtype, x, places: optional(name, x, _places(dtype, places))
+    return lambda dtype, x, count: optional(name, x, _bits_moved(dtype, count))
 
 
-def _shift_unsigned(dtype: Dtype, x: Optional, places: Optional) -> Optional:
+def _shift_unsigned(dtype: Dtype, x: Optional, count: Optional) -> Optional:
     plain = _wrapped("uint32" if WIDTHS[dtype] == 32 else "uint64", x)
-    moved = _places(dtype, places)
+    moved = _bits_moved(dtype, count)
     return _wrapped(dtype, optional("right_shift", plain, _wrapped(plain.value.dtype, moved)))
 
 

@@ -40,8 +40,8 @@ _REFUSED = {
         ("@<", "@>", "@=<", "@>=", "sort", "msort", "compare"),
         "only numbers are compared: give each term one, `rank(a, 1).`, and compare these",
     ),
-    "phrase": "write a relation over places of the text",
-    "-->": "write a relation over places of the text",
+    "phrase": "write a relation over positions in the text",
+    "-->": "write a relation over positions in the text",
 }
 _IGNORED = (
     *("dynamic", "discontiguous", "table", "multifile"),

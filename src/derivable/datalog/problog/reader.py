@@ -9,7 +9,7 @@ from derivable.core.diagnostics import Origin, ParseError, Span
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.problog.terms import Compound, Facts, Number, Term, Text, Var
 from derivable.datalog.syntax.fact_runs import FactPatterns, FactRun
-from derivable.datalog.syntax.lexer import Places
+from derivable.datalog.syntax.lexer import LineStarts
 
 _FACTS = FactPatterns(
     r"(?!(?:query|evidence)\()[a-z][a-zA-Z0-9_]*+",
@@ -86,20 +86,20 @@ def read_terms(text: str, source: str, is_included: bool = False) -> list[Term]:
 
     is_included  whether the text is of a file that another one takes in
     """
-    return Reader(Places(text, Origin(source, text) if is_included else None), source).terms()
+    return Reader(LineStarts(text, Origin(source, text) if is_included else None), source).terms()
 
 
 def spelled_out(facts: Facts, source: str) -> list[Term]:
     """The facts of a run as terms, each with its span; `source` is that of the program's text."""
-    origin = facts.places.origin
-    return Reader(facts.places, source if origin is None else origin.source, facts.run).terms()
+    origin = facts.line_starts.origin
+    return Reader(facts.line_starts, source if origin is None else origin.source, facts.run).terms()
 
 
 class Reader:
     """One text, or a part of it."""
 
-    def __init__(self, places: Places, source: str, part: FactRun | None = None):
-        self.places, self.text, self.source = places, places.text, source
+    def __init__(self, line_starts: LineStarts, source: str, part: FactRun | None = None):
+        self.line_starts, self.text, self.source = line_starts, line_starts.text, source
         self.tokens = (
             self.scanned(0, len(self.text)) if part is None else self.scanned(part.start, part.end, is_part=True)
         )
@@ -127,10 +127,10 @@ class Reader:
         tokens.append(Token("last", "", stop, stop))
         return tokens
 
-    # Places and errors
+    # Positions and errors
 
     def span(self, start: int, stop: int) -> Span:
-        return self.places.span(start, stop)
+        return self.line_starts.span(start, stop)
 
     def since(self, first: Token) -> Span:
         """From a token to the last one that was read."""
@@ -173,7 +173,7 @@ class Reader:
             self.position += 1
             if self.token.kind == "facts":
                 assert self.token.run is not None
-                terms.append(Facts(self.token.run, self.places, span=terms[-1].span))
+                terms.append(Facts(self.token.run, self.line_starts, span=terms[-1].span))
                 self.position += 1
         return terms
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from derivable.core.diagnostics import Span
 from derivable.datalog.scalars.nodes import NOWHERE, Node
 from derivable.datalog.syntax.fact_runs import FactRun
-from derivable.datalog.syntax.lexer import Places
+from derivable.datalog.syntax.lexer import LineStarts
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Facts(Term):
     """The facts behind one that they are like, of a text with these lines."""
 
     run: FactRun
-    places: Places = field(compare=False, repr=False)
+    line_starts: LineStarts = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)

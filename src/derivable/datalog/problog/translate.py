@@ -1,4 +1,4 @@
-"""From ProbLog's clauses to the syntax of this library's language, whose nodes keep the places of the file."""
+"""From ProbLog's clauses to the syntax of this library's language, whose nodes keep their positions in the file."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ equivalence. From `base`, the pairs before the recursion, they do:
 - with `e(x, z) :- e(x, y), e(y, z)`, its atoms turned or not, if `e(x, y) :- e(y, x)` is a rule too or `base` is
   symmetric: by induction over the length of a path, whose last step is in `base` in both directions;
 - with `e(x, z) :- e(x, y), e(z, y)`, if all second members are first ones, or `e(x, x) :- e(_, x)` makes them such:
-  from (a, b) follows (a, a), so (b, b) holds, and from (b, b) and (a, b) follows (b, a). Columns may change places;
+  from (a, b) follows (a, a), so (b, b) holds, and from (b, b) and (a, b) follows (b, a). Columns may be swapped;
 - with `e(x, z) :- e(x, y), step(y, z)`, if `step` is symmetric, its nodes are first members of `base`, and each pair of
   `base` lies in a class of `step`: row x of `e` gets the class of x. Columns may be swapped.
 

@@ -140,9 +140,11 @@ class Estimator:
             case m.Join(right=right):
                 return self.joined(before, right, needed, is_driver=False, within=node.range)
             case m.Difference():
-                return self._kept(before, ABSENT, PROBE)
+                return self._restricted(before, ABSENT, PROBE)
             case m.Select(condition=condition):
-                return self._kept(before, 1.0 if node in before.held else self.holds(before, condition), CONDITION)
+                return self._restricted(
+                    before, 1.0 if node in before.held else self.holds(before, condition), CONDITION
+                )
             case m.Extend(variable=v, expression=e):
                 there = before.values.get(e.name) if isinstance(e, Var) else None
                 there = there or (1.0 if isinstance(e, Const) else before.rows, None)
@@ -152,13 +154,13 @@ class Estimator:
                     [] if negated else [t.name for t in outputs if isinstance(t, Var) and t.name not in before.values]
                 )
                 if not fresh:
-                    return self._kept(before, 1.0 if node in before.held else COMPARISON, CONDITION)
+                    return self._restricted(before, 1.0 if node in before.held else COMPARISON, CONDITION)
                 rows = before.rows * integers_of(node, RANGE_ROWS)
                 values = {**before.values, **dict.fromkeys(fresh, (rows, None))}
                 return Estimate(rows, before.cost + rows * MATCH, values, before.sources)
         return before
 
-    def _kept(self, before: Estimate, part: float, cost: float) -> Estimate:
+    def _restricted(self, before: Estimate, part: float, cost: float) -> Estimate:
         rows = before.rows * part
         values = {name: (min(distinct, rows), summary) for name, (distinct, summary) in before.values.items()}
         return Estimate(rows, before.cost + before.rows * cost, values, before.sources)

@@ -101,7 +101,7 @@ def _inclusions(instruction: m.Store, stratum_relations: set[str]) -> list[Inclu
         (c, target)
         for c, term in enumerate(atom.terms)
         if isinstance(term, Var) and term.name not in elsewhere and atom.terms.count(term) == 1
-        for target in [_place(term, clause)]
+        for target in [_passed_column(term, clause)]
         if target is not None
     ]
     key = [term for c, term in enumerate(atom.terms) if c not in dict(passing)]
@@ -133,7 +133,7 @@ def calls(node: Expr | Literal) -> bool:
     return False
 
 
-def _place(variable: Var, clause: Clause) -> int | None:
+def _passed_column(variable: Var, clause: Clause) -> int | None:
     """The column of a head where a variable stands, None if it stands in none, several or in an expression."""
-    places = [c for c, term in enumerate(clause.terms) if variable.name in names(term)]
-    return places[0] if len(places) == 1 and isinstance(clause.terms[places[0]], Var) else None
+    columns = [c for c, term in enumerate(clause.terms) if variable.name in names(term)]
+    return columns[0] if len(columns) == 1 and isinstance(clause.terms[columns[0]], Var) else None

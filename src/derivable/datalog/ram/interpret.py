@@ -49,12 +49,12 @@ def interpret(ram: m.Ram, facts: Mapping[str, Any] | None = None) -> Database:
     model: Database = {name: set() for name in ram.relations}
     for listed in ram.facts:
         model[listed.relation] |= set(listed.rows)
-    entered = dict(facts or {})
+    passed = dict(facts or {})
     if ram.demand is not None:
         first = ram.demand
-        asked = interpret(first, {name: rows for name, rows in entered.items() if name in first.relations})
-        entered.update((name, asked[name]) for name in first.outputs)
-    for name, rows in entered.items():
+        asked = interpret(first, {name: rows for name, rows in passed.items() if name in first.relations})
+        passed.update((name, asked[name]) for name in first.outputs)
+    for name, rows in passed.items():
         model[name] |= {row if isinstance(row, tuple) else (row,) for row in rows}
         for term in subterms(v for row in model[name] for v in row if isinstance(v, Entity)):
             model[ram.constructors[term.functor].relation].add((term, *term.fields))

@@ -39,7 +39,7 @@ def parted(instruction: m.Instruction, name: str, estimator: Estimator) -> tuple
         return (instruction,)
     cuts = [_Cut(one, estimator).in_parts() for one in (instruction, *_orders(instruction.origin, as_planned))]
     best = min(cuts, key=lambda cut: cut.cost)
-    if not best.places or best.cost > policy().clearly * as_planned:
+    if not best.cuts or best.cost > policy().clearly * as_planned:
         return (instruction,)
     return best.stores(name)
 
@@ -132,7 +132,7 @@ def _orders(origin: m.Origin, worth: float) -> Iterator[m.Store]:
 
 
 class _Cut:
-    """Where a store may be cut in parts, and where it is cut, `places`, with what that is estimated to cost."""
+    """Where a store is cut in parts: `cuts` maps a step to the columns that are needed behind it."""
 
     def __init__(self, instruction: m.Store, estimator: Estimator):
         assert instruction.origin is not None
@@ -143,7 +143,7 @@ class _Cut:
         self.later = instruction.query.later[-len(self.nodes) :]
         estimates = estimator.store(instruction)
         self.end, self.estimates = estimator.stored(estimates[-1]), estimates[len(estimates) - len(self.nodes) :]
-        self.places: dict[int, tuple[r.Var, ...]] = {}
+        self.cuts: dict[int, tuple[r.Var, ...]] = {}
         self.cost = self.end
 
     def in_parts(self) -> _Cut:
@@ -154,7 +154,7 @@ class _Cut:
             part, price = min(rows_left, rows) / rows if rows > 0 else 1.0, STORE * rows
             left = (self.end - estimate.cost) * scale
             if price + left * part <= policy().clearly * left:
-                self.places[i] = needed
+                self.cuts[i] = needed
                 self.cost += (estimate.cost - before) * scale + price
                 scale, before = scale * part, estimate.cost
         self.cost += (self.end - before) * scale
@@ -170,7 +170,7 @@ class _Cut:
             if not isinstance(self.nodes[i + 1], m.Join) or not 0 < len(needed) < len(there):
                 continue
             yield i, (needed, estimate.rows, _distinct(estimate, needed, estimate.rows))
-            if i in self.places:
+            if i in self.cuts:
                 there = {v.name: v for v in needed}
 
     def stores(self, name: str) -> tuple[m.Store, ...]:
@@ -178,8 +178,8 @@ class _Cut:
         begun: list[Step] = []
         for i, step in enumerate(self.steps):
             begun.append(step)
-            if i in self.places:
-                needed, title = self.places[i], f"{name}_{len(stores) + 1}"
+            if i in self.cuts:
+                needed, title = self.cuts[i], f"{name}_{len(stores) + 1}"
                 stores.append(_store(self.clause, title, needed, begun))
                 begun = [r.Atom(title, needed, self.clause.span)]
         return (*stores, _store(self.clause, self.clause.relation, self.clause.terms, begun))

@@ -133,7 +133,7 @@ class Statistics:
         self._combinations = {key: one for key, one in self._combinations.items() if key[0] != relation}
 
     def word(self, constant: Const) -> int | None:
-        """The word of a constant; None if it is a text that nothing has, which is not to be entered for this."""
+        """The word of a constant; None if it is a text that nothing has, which is not to be inserted for this."""
         if constant.type.family == "text" and self.symbols.find(constant.value) is None:
             return None
         return word_of(constant.value, constant.type, self.symbols)

@@ -84,9 +84,9 @@ class _Adorning:
     def run(self) -> Adorned:
         if not self.patterns:
             return Adorned({}, frozenset(), frozenset())
-        self.settle(rule for name in self.patterns for rule in (*self.by_head[name], *self.users.get(name, ())))
+        self.propagate(rule for name in self.patterns for rule in (*self.by_head[name], *self.users.get(name, ())))
         while idle := self.idle():
-            self.settle(rule for name in idle for rule in self.lower(name, ()))
+            self.propagate(rule for name in idle for rule in self.lower(name, ()))
         return Adorned(self.patterns, self.declared, frozenset(self.questions & set(self.patterns)))
 
     def recursive(self) -> tuple[set[str], set[str]]:
@@ -140,7 +140,7 @@ class _Adorning:
 
     # From above
 
-    def settle(self, rules: Iterable[r.Rule]) -> None:
+    def propagate(self, rules: Iterable[r.Rule]) -> None:
         """Lower patterns until every use binds them."""
         queue = deque(dict.fromkeys(rules))
         waiting = set(map(id, queue))

@@ -27,7 +27,7 @@ MOST_ATOMS = 6
 def inline(program: r.Rules) -> tuple[r.Rules, tuple[str, ...]]:
     """The program, and a note on each relation that was written into its reader."""
     notes: list[str] = []
-    while (pair := _found(program)) is not None:
+    while (pair := _inlinable(program)) is not None:
         rule, reader = pair
         made = _written_into(reader, rule)
         rules = [other for other in program.rules if other is not rule and other is not reader]
@@ -38,7 +38,7 @@ def inline(program: r.Rules) -> tuple[r.Rules, tuple[str, ...]]:
     return program, tuple(notes)
 
 
-def _found(program: r.Rules) -> tuple[r.Clause, r.Clause] | None:
+def _inlinable(program: r.Rules) -> tuple[r.Clause, r.Clause] | None:
     """A rule that can be written into its reader, and that."""
     defined = Counter(rule.relation for rule in program.rules)
     used = Counter(

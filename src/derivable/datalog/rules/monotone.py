@@ -57,21 +57,21 @@ def misuse(clause: r.Clause, atom: r.Atom, relations: Mapping[str, r.Relation]) 
     *keys, last = clause.terms or (None,)
     for key in keys:
         if tainted & r.names(key):
-            return _place(key, clause), f"the value of {title} is a key of `{clause.relation}`"
+            return _span_of(key, clause), f"the value of {title} is a key of `{clause.relation}`"
     if last is None or not tainted & r.names(last):
         return None
     head = relations[clause.relation].lattice
     if head is None:
         what = f"the value of {title} is a column of `{clause.relation}`, which has no lattice there"
-        return _place(last, clause), what
+        return _span_of(last, clause), what
     wrong = _Test(value, substitute(last, known), LATTICES[relation.lattice]).failure(LATTICES[head])
     if wrong is None:
         return None
     what = f"the value for `{clause.relation}` may be better for {wrong}, which {title} may get later"
-    return _place(last, clause), what
+    return _span_of(last, clause), what
 
 
-def _place(term: r.Expr, clause: r.Clause) -> Span:
+def _span_of(term: r.Expr, clause: r.Clause) -> Span:
     span = getattr(term, "span", NOWHERE)
     return clause.span if span is NOWHERE else span
 

@@ -14,7 +14,7 @@ foreign predicate gives to a body, and that the body takes apart, gets a head fo
 
     value(n) :- text(s), parse(s; e), eval(e, n)
 has one more rule:
-    #given_1(e) :- text(s), parse(s; e)
+    #term_1(e) :- text(s), parse(s; e)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def with_terms(program: r.Rules) -> r.Rules:
     """The program with the rules for the terms that its rules make. It is the last pass over core rules."""
     if not program.constructors:
         return program
-    program = _with_given(program)
+    program = _with_received(program)
     heads: dict[tuple[str, int, str], r.Clause] = {}
     nested: dict[tuple[str, int, str], r.Clause] = {}
     of_constructors = {c.relation for c in program.constructors.values()}
@@ -58,7 +58,7 @@ def with_terms(program: r.Rules) -> r.Rules:
     return without_cycles(replace(program, rules=(*program.rules, *added)))
 
 
-def _with_given(program: r.Rules) -> r.Rules:
+def _with_received(program: r.Rules) -> r.Rules:
     """The program with a relation for the terms that each body gets from functions and predicates and does not pass on
     to its head."""
     relations, rules = dict(program.relations), list(program.rules)
@@ -66,18 +66,18 @@ def _with_given(program: r.Rules) -> r.Rules:
         if not isinstance(rule, r.Clause):
             continue
         passed = {name for term in rule.terms for name in r.names(term)}
-        for giver, term in _given(rule):
+        for giver, term in _received(rule):
             is_read = any(term.name in r.names(literal) for literal in rule.body if literal is not giver)
             body = _binding(rule, giver, term.name) if is_read and term.name not in passed else None
             if body is None:
                 continue
-            name = f"#given_{len(relations)}"
+            name = f"#term_{len(relations)}"
             relations[name] = r.Relation(name, (term.type,), is_hidden=True, is_certain=True, span=rule.span)
             rules.append(r.Clause(name, (term,), body, rule.span))
     return program if len(rules) == len(program.rules) else replace(program, relations=relations, rules=tuple(rules))
 
 
-def _given(rule: r.Clause) -> Iterator[tuple[r.Literal, r.Var]]:
+def _received(rule: r.Clause) -> Iterator[tuple[r.Literal, r.Var]]:
     """Literals of a body, and the terms that they have from functions and predicates."""
     for literal in rule.body:
         match literal:
@@ -126,7 +126,7 @@ class _Making:
     def __init__(self, program: r.Rules, mentioned: set[Entity], rule: r.Clause):
         self.program, self.mentioned = program, mentioned
         self.definitions = _definitions(rule)
-        self.unknown = {term.name for _, term in _given(rule)}
+        self.unknown = {term.name for _, term in _received(rule)}
 
     def made(self, e: r.Expr, seen: frozenset[str] = frozenset()) -> Made:
         """What a term of the head may be that the clause makes."""

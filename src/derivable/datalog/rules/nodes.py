@@ -148,7 +148,7 @@ class Facts:
 
     columns     [column][row]
     count       the number of facts
-    places      row -> where its tag is written, of tags that are no probabilities
+    tag_spans      row -> where its tag is written, of tags that are no probabilities
     parameters  row -> the number of its tunable probability
     """
 
@@ -157,7 +157,7 @@ class Facts:
     count: int
     tags: tuple[float | bool | None, ...] | None = None
     exclusive: bool = False
-    places: Mapping[int, Span] = field(default_factory=dict, compare=False, repr=False)
+    tag_spans: Mapping[int, Span] = field(default_factory=dict, compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     parameters: Mapping[int, int] = field(default_factory=dict)
 

@@ -22,7 +22,7 @@ def optimise(program: r.Rules, narrow: bool = True) -> r.Rules:
     program = simplify(program)
     if policy().narrows_joins:
         program = with_join_keys(program)
-    program = with_most_places(share(program))
+    program = with_most_ranks(share(program))
     return reached(program) if narrow else program
 
 
@@ -56,7 +56,7 @@ def reached(program: r.Rules) -> r.Rules:
 # The first rows of a sort: `(p, x) := sort(x: r(x)), p < 3` reads three of them.
 
 
-def with_most_places(program: r.Rules) -> r.Rules:
+def with_most_ranks(program: r.Rules) -> r.Rules:
     """The program in which each aggregate that numbers rows has the number from which on no rule reads them."""
     # Relation -> the column of the number, and from which number on each of its readers reads none, None if it reads
     # all.
@@ -64,7 +64,7 @@ def with_most_places(program: r.Rules) -> r.Rules:
         rule.relation: rule.num_group
         for rule in program.rules
         if isinstance(rule, r.AggregateRule)
-        and AGGREGATES[rule.operator].has_places
+        and AGGREGATES[rule.operator].has_ranks
         and program.relations[rule.relation].is_hidden
     }
     if not columns:
@@ -86,7 +86,7 @@ def _limited(rule: r.Rule, limits: dict[str, list[int | None]]) -> r.Rule:
     if not isinstance(rule, r.AggregateRule) or not limits.get(rule.relation):
         return rule
     known = [limit for limit in limits[rule.relation] if limit is not None]
-    return replace(rule, most_places=max(known)) if len(known) == len(limits[rule.relation]) else rule
+    return replace(rule, most_ranks=max(known)) if len(known) == len(limits[rule.relation]) else rule
 
 
 def _limit(number: Expr | None, body: tuple[r.Literal, ...]) -> int | None:

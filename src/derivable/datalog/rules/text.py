@@ -79,10 +79,10 @@ def rule_text(rule: r.Rule) -> str:
             if rule.parameters:
                 operator += f"<{parameters_text(rule.parameters)}>"
             groups = f" groups {rule.groups}" if rule.groups else ""
-            places = "" if rule.most_places is None else f" places below {rule.most_places}"
+            ranks = "" if rule.most_ranks is None else f" ranks below {rule.most_ranks}"
             return (
                 f"{rule.relation} :- {operator} over {rule.body}"
-                f"[{rule.num_group} group, {rule.num_arguments} argument, {rule.num_values} value]{groups}{places}"
+                f"[{rule.num_group} group, {rule.num_arguments} argument, {rule.num_values} value]{groups}{ranks}"
             )
     raise TypeError(f"not a rule: {rule!r}")
 

@@ -221,7 +221,7 @@ class Executor(Stores):
         """Run a stratum: facts, what comes first (`once` by default), and the recursion."""
         stratum = self.ram.strata[number]
         for name in stratum.relations:
-            columns, variables = self.given_facts(name).as_stored(len(self.ram.relations[name].types))
+            columns, variables = self.initial_facts(name).as_stored(len(self.ram.relations[name].types))
             if isinstance(self.algebra, Untagged) and any_random(variables):
                 # Tags count nothing here, but an entry of a tensor that is zero is none.
                 random = self.facts.random
@@ -410,10 +410,10 @@ class Executor(Stores):
 
     # Facts
 
-    def given_facts(self, name: str) -> FactColumns:
+    def initial_facts(self, name: str) -> FactColumns:
         """The facts that a relation is to begin with."""
         return self.facts.relations.get(name, FactColumns())
 
     def fact_columns(self, name: str) -> tuple[Columns, np.ndarray]:
         """(columns [row] int64, variables) of these."""
-        return self.given_facts(name).joined(len(self.ram.relations[name].types))
+        return self.initial_facts(name).joined(len(self.ram.relations[name].types))

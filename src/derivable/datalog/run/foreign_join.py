@@ -132,10 +132,10 @@ def _repeated(state: State, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np
 def _answers(
     state: State, batch: Batch, query: m.Generate, record: ForeignPredicate, words: list, facts: ForeignFacts
 ) -> Made:
-    columns, places = distinct(words)
+    columns, inverse = distinct(words)
     count = len(columns[0]) if columns else 1
     if not columns:
-        places = np.zeros(batch.count, np.int64)
+        inverse = np.zeros(batch.count, np.int64)
     # A tagged row is a fact of all its outputs, wanted or not.
     types = [t if record.is_tagged or output is not None else None for output, t in zip(query.outputs, query.types)]
     seen: dict[tuple, int] = {}
@@ -144,7 +144,7 @@ def _answers(
     parts = record.answers([e.type for e in query.inputs], types, state.symbols, columns, count, *limits)
     try:
         for answers in parts:
-            yield from _of_part(state, batch, query, record, answers, columns, places, facts, seen)
+            yield from _of_part(state, batch, query, record, answers, columns, inverse, facts, seen)
     except ForeignError as error:
         error.span = error.span or query.span
         raise
@@ -157,11 +157,11 @@ def _of_part(
     record: ForeignPredicate,
     answers: Answers,
     columns: list[np.ndarray],
-    places: np.ndarray | None,
+    inverse: np.ndarray | None,
     facts: ForeignFacts,
     seen: dict[tuple, int],
 ) -> Made:
-    """The answers of one part; `columns` are the inputs that differ, `places` those of the batch among them."""
+    """The answers of one part; `columns` are the inputs that differ, `inverse` those of the batch among them."""
     count = len(answers.offsets) - 1
     answer_of = np.repeat(np.arange(count), np.diff(answers.offsets))
     tags = None
@@ -171,9 +171,9 @@ def _of_part(
         rows = rows if columns or outputs else [()] * len(answer_of)
         tags = _tags(state, record, rows, answers.probabilities, facts, seen, query.negated)
     offsets = answers.offsets
-    numbers = np.diff(offsets) if places is None else np.diff(offsets)[places]
+    numbers = np.diff(offsets) if inverse is None else np.diff(offsets)[inverse]
     for row, repetition in _repeated(state, numbers):
-        answer = offsets[:-1][row if places is None else places[row]] + repetition
+        answer = offsets[:-1][row if inverse is None else inverse[row]] + repetition
         keep = np.ones(len(row), bool)
         bound: dict[str, np.ndarray] = {}
         for output, column in zip(query.outputs, answers.columns):

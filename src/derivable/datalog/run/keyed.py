@@ -50,7 +50,7 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
     # Facts that are added later reach all of these from what they have.
     names = [*(name for number in numbers for name in ram.strata[number].relations), keys[0]]
     for name in names:
-        _own(executor, name)
+        _make_writable(executor, name)
     known = executor.tables[keys[0]]
     new = known.find(words, count) < 0
     if not new.any():
@@ -84,7 +84,7 @@ def complete(executor: Executor, relation: str, words: list[np.ndarray], count: 
         table.visible_size = table.size
 
 
-def _own(executor: Executor, name: str) -> None:
+def _make_writable(executor: Executor, name: str) -> None:
     """Have a table that this run alone writes to, and that is not complete."""
     if name in executor.keyed:
         return

@@ -93,7 +93,7 @@ def _without_tags(executor: Executor, number: int) -> Executor:
             _refuse(executor, number, f"facts of `{name}`")
         tables[name] = Table(name, ram.relations[name].types)
     made = Executor(ram, executor.facts, Untagged(), executor.watch, tables)
-    made.given_facts = executor.given_facts
+    made.initial_facts = executor.initial_facts
     made.efforts, made.stratum_effort, made.number = executor.efforts, executor.stratum_effort, number
     made.foreign, made.coins, made.counts = executor.foreign, executor.coins, executor.counts
     made.complete = set(tables).difference(stratum.relations)

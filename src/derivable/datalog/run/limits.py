@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from derivable.datalog.run.profile import Effort
     from derivable.datalog.tables.storage import Table
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 SMALLER = (
     "ask for fewer outputs, compute a relation only where it is asked for by `@demand`, "
     'or keep the best proofs alone: provenance="topkproofs", k=3'
@@ -325,7 +325,7 @@ class Watch(Deadline):
         seconds = compile_time.seconds() - self.compiled
         if seconds > LONG_PART * (self.time_limit or 0.0):
             what += f"\n  {seconds:.1f} s of these went into compiling kernels"
-            remedy = f"run it again, as kernels are kept for the next time, or {remedy}"
+            remedy = f"run it again, as compiled kernels are reused, or {remedy}"
         return self.failure(CompileTimeout, what, remedy)
 
     def out_of_memory(self, wanted: str) -> OutOfMemory:
@@ -408,7 +408,7 @@ class Watch(Deadline):
         self.advance = None
 
 
-def watched(watch: Watch, work: Callable[[], Found]) -> Found:
+def watched(watch: Watch, work: Callable[[], Result]) -> Result:
     """What `work` returns. What a limit raises, or a Ctrl-C, comes without the frames it went through.
 
     Those hold the tables: who keeps the error, as a notebook does, would keep their memory.
@@ -429,7 +429,7 @@ def watched(watch: Watch, work: Callable[[], Found]) -> Found:
 
 def too_deep(source: str | None = None) -> UnsupportedError:
     """The error for an expression whose parts lie deeper in each other than Python's stack is."""
-    hint = "name parts of it by variables, `y == a + b, z == y + c`, or compute them in relations of their own"
+    hint = "name parts of it by variables, `y == a + b, z == y + c`, or compute them in separate relations"
     return UnsupportedError("an expression of the program is nested too deep", source=source, hint=hint)
 
 

@@ -51,9 +51,9 @@ class Orders(Queries):
         self, number: int, part: Literal["once", "loop", "full"], may_part: bool = False
     ) -> tuple[Any, ...]:
         """The instructions of a stratum that are to run now."""
-        given, is_plain = getattr(self.stratum(number), part), isinstance(self.mode, Untagged)
+        instructions, is_plain = getattr(self.stratum(number), part), isinstance(self.mode, Untagged)
         key = (number, part) if self.cuts is None else (*self.cuts.key, part)
-        return planned(self.ram, key, given, self.known(number), is_plain, may_part and is_plain)
+        return planned(self.ram, key, instructions, self.known(number), is_plain, may_part and is_plain)
 
     def known(self, number: int) -> Assumed:
         """What is known of relations while a stratum runs."""

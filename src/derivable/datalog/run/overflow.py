@@ -80,11 +80,11 @@ class Look:
 def looks_of(ram: m.Ram, number: int) -> tuple[Look, ...]:
     """The expressions of a stratum's rules that may leave their types."""
     key = "overflow", number
-    found = ram.plans.get(key)
-    if found is None:
+    looks = ram.plans.get(key)
+    if looks is None:
         stores = (one for one in ram.strata[number].full if isinstance(one, m.Store))
-        found = ram.plans[key] = tuple(look for store in stores for look in _looks(store))
-    return found
+        looks = ram.plans[key] = tuple(look for store in stores for look in _looks(store))
+    return looks
 
 
 def _looks(store: m.Store) -> Iterator[Look]:
@@ -287,10 +287,10 @@ def warn_of_overflow(
     for look in looks:
         if look.part.span in said:
             continue
-        found = _Looking(look, tables, mode, symbols, watch).example()
-        if found is not None:
+        example = _Looking(look, tables, mode, symbols, watch).example()
+        if example is not None:
             said.add(look.part.span)
-            _say(ram, look, found)
+            _say(ram, look, example)
 
 
 class _Looking:
@@ -342,8 +342,8 @@ class _Looking:
         query = m.Project(tuple(left), self.look.part.operands)
         queries = Queries(tables, _UNTAGGED, self.symbols, RandomFacts(), self.watch)
         for columns, _, _ in islice(queries.projected(query, query.steps), MOST_BATCHES):
-            if (found := self.beyond(columns)) is not None:
-                return found
+            if (example := self.beyond(columns)) is not None:
+                return example
         return None
 
     def blocking(self, table: Table, name: str) -> Table:
@@ -400,8 +400,8 @@ def _some(table: Table, rows: np.ndarray, name: str) -> Table:
     return made
 
 
-def _say(ram: m.Ram, look: Look, found: tuple[tuple[int, ...], int]) -> None:
-    values, became = found
+def _say(ram: m.Ram, look: Look, example: tuple[tuple[int, ...], int]) -> None:
+    values, became = example
     part = look.part
     t, form = part.type, _FORMS.get(part.operator, f"{{}} {part.operator} {{}}")
     exact = exact_value(part, values)

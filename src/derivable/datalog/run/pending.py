@@ -1,4 +1,4 @@
-"""Tagged candidates of a table in a round: they wait for its end, where equal rows are added up and entered."""
+"""Tagged candidates of a table in a round: they wait for its end, where equal rows are added up and inserted."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class Pending:
         """Whether rows wait for better tags to be propagated."""
         return self.sums is not None and self.sums.frontier is not None and bool(self.sums.frontier.rows)
 
-    def add(self, part: Part, stamp: int, effort: Effort | None, is_kept: bool = True) -> None:
-        """One more part of round `stamp`. Tags of a part with `is_kept` False are not to be discarded."""
-        if self.sums is not None and not is_kept:
+    def add(self, part: Part, stamp: int, effort: Effort | None, keeps_all: bool = True) -> None:
+        """One more part of round `stamp`. Tags of a part with `keeps_all` False are not to be discarded."""
+        if self.sums is not None and not keeps_all:
             before = self.table.size
             self.sums.add(*part, stamp)
             self.credit(effort, self.table.size - before)
@@ -124,7 +124,7 @@ class Pending:
             self.rows += rows
 
     def merge(self, stamp: int) -> None:
-        """Add up equal candidates, then enter them; what is new or not saturated becomes recent in round `stamp`."""
+        """Add up equal candidates, then insert them; what is new or not saturated becomes recent in round `stamp`."""
         table, algebra = self.table, self.algebra
         table.row_set.gathered, self.distinct = 0, None
         if self.sums is not None:

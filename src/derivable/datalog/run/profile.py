@@ -128,14 +128,14 @@ class Profile:
     strata   of each stratum
     rules    of each instruction that ran
     counts   rows that each operator gave, by its identity, if they were counted
-    is_kept  whether an exact run has read the tuples and the circuit of an earlier one, and ran no rule
+    from_earlier  whether an exact run has read the tuples and the circuit of an earlier one, and ran no rule
     """
 
     ram: m.Ram
     strata: Sequence[StratumEffort]
     rules: Sequence[Effort]
     counts: Mapping[int, int] | None = None
-    is_kept: bool = False
+    from_earlier: bool = False
 
     def __str__(self) -> str:
         return "\n".join(_Text(self).lines())
@@ -189,7 +189,7 @@ class _Text:
         total = sum(entry.seconds for entry in self.rules)
         count = len(profile.strata)
         lines = [f"{count} {'stratum' if count == 1 else 'strata'}, {_seconds(profile.seconds)}"]
-        if profile.is_kept:
+        if profile.from_earlier:
             lines.append("no rule ran: an earlier run over the same facts has left its tuples and its circuit")
         if self.rules:
             first = self.rules[0]

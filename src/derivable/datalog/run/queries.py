@@ -33,7 +33,7 @@ from derivable.datalog.values.values import word_of
 # (column, term): the columns of a join whose value is bound.
 Keys = tuple[tuple[int, Var | Const], ...]
 # Columns, their number and their tags.
-Found = tuple[Columns, int, Any]
+Chunk = tuple[Columns, int, Any]
 # Operators up to which iterators are made of iterators: each is a frame on the stack of C.
 MOST_CHAINED = 64
 _NO_STAMPS = np.empty(0, np.int32)
@@ -65,7 +65,7 @@ class Queries(State):
 
     def projected(
         self, project: m.Project, steps: tuple[m.Step, ...], batches: Iterable[Batch] | None = None
-    ) -> Iterator[Found]:
+    ) -> Iterator[Chunk]:
         """The rows of a query, by steps that go on with the batches; without these, by all of its steps."""
         names = project.names
         for batch in self.stream(steps, batches):

@@ -54,6 +54,6 @@ class Rounds:
         self.active: Iterable[str] = self.relations
 
     def _of(self, news: tuple[str, ...]) -> tuple[list[m.Store], tuple[str, ...]]:
-        places = sorted(index for name in news for index in self._readers.get(name, ()))
-        instructions = [self.loop[index] for index in places]
+        indexes = sorted(index for name in news for index in self._readers.get(name, ()))
+        instructions = [self.loop[index] for index in indexes]
         return instructions, tuple(dict.fromkeys([*news, *(i.relation for i in instructions)]))

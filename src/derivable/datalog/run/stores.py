@@ -21,7 +21,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.run.limits import Watch
 from derivable.datalog.run.orders import Orders
 from derivable.datalog.run.profile import COLUMNS, KERNEL, Effort, Route, StratumEffort
-from derivable.datalog.run.queries import Found
+from derivable.datalog.run.queries import Chunk
 from derivable.datalog.tables.bulk_load import BulkLoad
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.tags import Algebra
@@ -153,7 +153,7 @@ class Stores(Orders):
 
     def stored(
         self, store: m.Store, effort: Effort | None = None, keep: bool = False, may_compile: bool = True
-    ) -> Iterator[Found]:
+    ) -> Iterator[Chunk]:
         """Columns, count and tags of what a store finds, batch by batch, over columns or by a kernel that writes these.
 
         keep  whether the columns of a batch are needed after the next one is asked for
@@ -181,9 +181,9 @@ class Stores(Orders):
             before = effort.candidates
             self.watch.begin_instruction(pending.table)
             if isinstance(instruction, m.Store):
-                is_kept = pending.keeps_columns
-                for part in self.stored(instruction, effort, is_kept):
-                    pending.add(part, stamp, effort, is_kept or effort.route.name == COLUMNS)
+                keeps_columns = pending.keeps_columns
+                for part in self.stored(instruction, effort, keeps_columns):
+                    pending.add(part, stamp, effort, keeps_columns or effort.route.name == COLUMNS)
                     pending.look(self.watch)
             else:
                 pending.add(self.special(instruction, effort), stamp, effort)

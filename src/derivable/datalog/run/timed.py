@@ -61,7 +61,7 @@ def _run(
     made.tables |= complete
     made.tables |= earlier
     made.complete |= complete.keys()
-    made.given_facts = lambda name: facts.get(name, FactColumns())
+    made.initial_facts = lambda name: facts.get(name, FactColumns())
     made.foreign, made.coins, made.finished = executor.foreign, executor.coins, finished
     watch.executor = made
     for k in strata:

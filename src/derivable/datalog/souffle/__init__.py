@@ -1,1 +1,1 @@
-"""Soufflé's language: its files are read, flattened and translated to the syntax tree of this library's own."""
+"""Soufflé's language: its files are read, flattened and translated to this library's syntax tree."""

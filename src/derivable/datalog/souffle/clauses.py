@@ -115,7 +115,7 @@ class Clause:
     def without_values(self, node: Any, around: set[str]) -> Any:
         """A node with variables for the aggregates, ranges and counters in it."""
         if isinstance(node, n.Aggregate):
-            return self.named(self.with_own_names(node, around), around)
+            return self.named(self.with_fresh_locals(node, around), around)
         node = mapped(node, lambda part: self.without_values(part, around))
         if isinstance(node, n.Counter) or (isinstance(node, n.Functor) and node.name == "range"):
             return self.named(node, around)
@@ -127,11 +127,11 @@ class Clause:
         self.extra.append(Bound(variable, value, used))
         return variable
 
-    def with_own_names(self, node: n.Aggregate, around: set[str]) -> n.Aggregate:
+    def with_fresh_locals(self, node: n.Aggregate, around: set[str]) -> n.Aggregate:
         """An aggregate whose local variables have names that nothing else has. Those of its target are local."""
         target = () if node.target is None else variables_outside([node.target])
         fresh_names = {
-            name: self.names.fresh(name) for name in _own_variables(node) if name not in around or name in target
+            name: self.names.fresh(name) for name in _local_variables(node) if name not in around or name in target
         }
 
         def change(part: Any) -> Any:
@@ -197,12 +197,12 @@ class Clause:
         """`v = min x : { p(w, x) }` with `w` bound by it alone: `v = min x : { p(w', x) }, p(w, v)`."""
         value, unbound = literal.value, [name for name in literal.used if name not in self.bound]
         inner = {name: self.names.fresh(name) for name in unbound}
-        copied = {name: self.names.fresh(name) for name in _own_variables(value) if name not in literal.used}
+        copied = {name: self.names.fresh(name) for name in _local_variables(value) if name not in literal.used}
 
         def renamed(node: Any, names: dict[str, str]) -> Any:
             def change(part: Any) -> Any:
-                is_own = isinstance(part, n.Variable) and part.name in names
-                return replace(part, name=names[part.name]) if is_own else part
+                is_renamed = isinstance(part, n.Variable) and part.name in names
+                return replace(part, name=names[part.name]) if is_renamed else part
 
             return replaced(node, change)
 
@@ -267,7 +267,7 @@ class Names:
         return self.origin.get(name, name)
 
 
-def _own_variables(node: n.Aggregate) -> Iterator[str]:
+def _local_variables(node: n.Aggregate) -> Iterator[str]:
     parts = [node.body] if node.target is None else [node.target, node.body]
     yield from variables_outside(parts)
 

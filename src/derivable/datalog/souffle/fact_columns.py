@@ -24,7 +24,7 @@ def with_facts(items: Iterable[n.Node], types: Types, bits: int) -> list[n.Node]
 
 
 def spelled_out(item: n.Clause, file: SourceText) -> list[n.Clause]:
-    """All facts of a run, each a clause with the places of the text."""
+    """All facts of a run, each a clause with its position in the text."""
     run, name = item.more, item.heads[0].name
     facts = [replace(item, more=None)]
     origin = item.span.origin

@@ -42,7 +42,7 @@ def inlined(items: list[n.Node], types: Types, names: Names) -> list[n.Node]:
     nodes: list[n.Node] = []
     for item in items:
         if isinstance(item, n.Directive) and item.relation in open_ones:
-            message = f"`{item.relation}` is written into other rules, and has no rows of its own"
+            message = f"`{item.relation}` is written into other rules, and has no rows"
             raise types.error(UnsupportedError, message, item.span, "a rule that binds its variables gives it rows")
         if not isinstance(item, n.Clause):
             nodes.append(inlining.subsumption(item) if isinstance(item, n.Subsumption) else item)
@@ -135,8 +135,8 @@ class _Inlining:
                     [head] = rule.heads
                     inside = {v.name for v in walk(head) if isinstance(v, n.Variable)}
                     inner = rule.body if rule.body is not None else head
-                    has_own = any(isinstance(v, n.Variable) and v.name not in inside for v in walk(inner))
-                    if has_own or any(isinstance(a, n.Unnamed) for a in part.arguments):
+                    has_local = any(isinstance(v, n.Variable) and v.name not in inside for v in walk(inner))
+                    if has_local or any(isinstance(a, n.Unnamed) for a in part.arguments):
                         message = f"`{part.name}` is negated, and its rule has variables that are not in its head"
                         hint = "leave out `inline`, and have its rule bind all variables"
                         raise self.types.error(UnsupportedError, message, part.span, hint)

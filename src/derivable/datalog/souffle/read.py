@@ -133,19 +133,19 @@ class _Lines:
     def __init__(self, data: bytes, source: str, options: Options, values: Values):
         self.data, self.source, self.options, self.values = data, source, options, values
         self.types = options.types
-        self.places = self.columns()
+        self.field_numbers = self.columns()
 
     def columns(self) -> list[int]:
         """The number in a line of each column of the relation."""
         written = self.options.get("columns")
         if not written:
             return list(range(len(self.types)))
-        places = [int(part) for part in written.split(":") if part.strip().isdigit()]
-        if len(set(places)) != len(self.types) or len(places) != len(written.split(":")):
+        numbers = [int(part) for part in written.split(":") if part.strip().isdigit()]
+        if len(set(numbers)) != len(self.types) or len(numbers) != len(written.split(":")):
             count = len(self.types)
             hint = f'such as columns="{":".join(map(str, range(count)))}"'
-            raise self.options.error(f"the columns {written!r} are not {count} places from 0", hint)
-        return places
+            raise self.options.error(f"the columns {written!r} are not {count} numbers of columns from 0", hint)
+        return numbers
 
     def facts(self) -> Any:
         if not self.types:
@@ -173,18 +173,18 @@ class _Lines:
             if b'\n"' not in data and b'"\n' not in data and b'"' in first:
                 return None
             width = len(next(iter(self.rows(first.decode("utf-8", "replace")))))
-        if width <= max(self.places):
+        if width <= max(self.field_numbers):
             return None
         names = [str(i) for i in range(width)]
-        if sorted(self.places) == [*range(width)] and not (options.is_rfc and b'"' in data):
+        if sorted(self.field_numbers) == [*range(width)] and not (options.is_rfc and b'"' in data):
             words = WORDS[self.values.bits]
-            of_fields = {field: TYPES[words[t]] for field, t in zip(self.places, self.types)}
+            of_fields = {field: TYPES[words[t]] for field, t in zip(self.field_numbers, self.types)}
             types = [of_fields[field] for field in range(width)]
             columns = plain_columns(
                 data, start, options.delimiter, types, num_lines(data), has_blanks=False, rounds_once=True
             )
             if columns is not None:
-                return Columns(tuple(names), tuple(columns[field] for field in self.places))
+                return Columns(tuple(names), tuple(columns[field] for field in self.field_numbers))
         with whole_import():
             import pyarrow as arrow
             from pyarrow import csv
@@ -192,7 +192,7 @@ class _Lines:
         for t in ("number", "unsigned", "float"):
             prefix = {"number": "int", "unsigned": "uint", "float": "float"}[t]
             kinds[t] = getattr(arrow, f"{prefix}{self.values.bits}")()
-        wanted = [names[number] for number in self.places]
+        wanted = [names[number] for number in self.field_numbers]
         try:
             return csv.read_csv(
                 arrow.BufferReader(memoryview(data)[start:]),
@@ -220,12 +220,12 @@ class _Lines:
         for number, fields in enumerate(self.rows(text), 1):
             if number == 1 and self.options.has_header:
                 continue
-            if len(fields) <= max(self.places):
+            if len(fields) <= max(self.field_numbers):
                 plural = "" if len(fields) == 1 else "s"
-                message = f"{len(fields)} column{plural}; `{self.options.relation}` needs {max(self.places) + 1}"
+                message = f"{len(fields)} column{plural}; `{self.options.relation}` needs {max(self.field_numbers) + 1}"
                 raise self.error(message, text, number, "")
             row = []
-            for field, t in zip(self.places, self.types):
+            for field, t in zip(self.field_numbers, self.types):
                 try:
                     row.append(self.values.value(fields[field], t))
                 except NoValueError as error:

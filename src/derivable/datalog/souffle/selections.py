@@ -51,7 +51,7 @@ class Selection:
 
     @property
     def facts(self) -> str:
-        return self.derived if self.is_whole else f"{self.relation.name}'given"
+        return self.derived if self.is_whole else f"{self.relation.name}'facts"
 
     def atom(self, values: tuple[Any, ...], span: n.Span, is_made: bool) -> s.Atom:
         """The atom of the derived relation with the values of all columns; a packed term is made, or taken apart."""
@@ -114,9 +114,9 @@ def _choice(relation: n.Relation, items: list[n.Node], types: Types) -> Selectio
 def _best(relation: n.Relation, rules: list[n.Subsumption], types: Types) -> Selection:
     width = len(relation.attributes)
     extrema = [_extremum(rule) for rule in rules]
-    places = set(extrema)
-    if None not in places and len(places) == 1:
-        [(column, lattice)] = [one for one in places if one is not None]
+    distinct = set(extrema)
+    if None not in distinct and len(distinct) == 1:
+        [(column, lattice)] = [one for one in distinct if one is not None]
         return _of_column(relation, column, lattice)
     return Selection(relation, f"#all {relation.name}", tuple(range(width)), subsumptions=rules)
 

@@ -1,4 +1,4 @@
-"""A flat program of Soufflé's as the syntax tree of this library, whose nodes have the places of the file."""
+"""A flat program of Soufflé's as the syntax tree of this library, whose nodes have their positions in the file."""
 
 from __future__ import annotations
 
@@ -182,11 +182,11 @@ class Translation:
 
         body: Any = selection.atom(variables(""), span, False)
         if selection.choice is not None:
-            inner = tuple(f"own{name}" for name in names)
+            inner = tuple(f"inner{name}" for name in names)
             body = s.Aggregate(
                 CHOICE,
                 inner,
-                selection.atom(variables("own"), span, False),
+                selection.atom(variables("inner"), span, False),
                 variables(""),
                 parameters=(("keys", selection.choice),),
                 span=span,
@@ -398,12 +398,12 @@ class Translation:
         if t not in ("number", "unsigned", "float"):
             hint = "give a number, such as `ord(x)`"
             raise self.types.error(TypeMismatchError, f"`{operator}` is of numbers, not of {t}", target.span, hint)
-        own_type = inner.typed.argument(target) or t
-        value = self.expressions.value(target, inner.typed, own_type)
+        target_type = inner.typed.argument(target) or t
+        value = self.expressions.value(target, inner.typed, target_type)
         wide = {"i32": "i64", "u32": "u64"}.get(words[t]) if operator == "sum" else None
         if wide is not None:
             value = s.Cast(value, wide, span=span)
-        elif operator == "mean" and own_type != "float":
+        elif operator == "mean" and target_type != "float":
             value = s.Cast(value, words["float"], span=span)
         folded = self.names.fresh("t")
         formulas.append(s.Binary("==", s.Variable(folded, span=span), value, span=span))

@@ -265,7 +265,7 @@ class Expressions(Reader):
             return unescape(token.text[quote : -3 if token.kind == "longtext" else -1])
         except ValueError as error:
             start, escape = error.args
-            span = self.places.span(token.start + quote + start, token.start + quote + start + 2)
+            span = self.line_starts.span(token.start + quote + start, token.start + quote + start + 2)
             hint = "known are \\t, \\r, \\n, \\0, \\\", \\' and \\\\; for a backslash itself write `\\\\`"
             self.fail(f"unknown escape `{escape}`", hint, span)
 

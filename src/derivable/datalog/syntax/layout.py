@@ -10,7 +10,7 @@ from functools import cached_property
 
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.datalog.syntax import nodes as s
-from derivable.datalog.syntax.lexer import Places, beyond_space
+from derivable.datalog.syntax.lexer import LineStarts, beyond_space
 from derivable.datalog.syntax.text import body_parts, fact_texts, item_text, rule_head
 
 _WIDTH = 100
@@ -32,8 +32,8 @@ class Page:
     between: re.Pattern[str]
 
     @cached_property
-    def places(self) -> Places:
-        return Places(self.text)
+    def line_starts(self) -> LineStarts:
+        return LineStarts(self.text)
 
     def statement(self, position: int) -> int:
         """Which statement a position belongs to, -1 before the first one."""
@@ -104,7 +104,7 @@ def laid_out(items: Iterable[s.Item], pages: Sequence[Page], page_of: dict[str |
             first.append(item)
             continue
         number = page_of[None if item.span.origin is None else item.span.origin.source]
-        placed.append((number, pages[number].statement(pages[number].places.start(item.span)), item))
+        placed.append((number, pages[number].statement(pages[number].line_starts.start(item.span)), item))
     blocks = [_Block(first)] if first else []
     for number, page in enumerate(pages):
         items_of: dict[int, list[s.Item]] = {}

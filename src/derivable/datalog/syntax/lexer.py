@@ -38,7 +38,7 @@ LITERALS = ("integer", "float", "text", "longtext", "symbol", "moment", "char")
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class LineStarts:
     """Where the lines of one text begin; an imported file is the origin of its spans."""
 
     text: str
@@ -68,12 +68,12 @@ class Token:
     text: str
     start: int
     end: int
-    places: Places
+    line_starts: LineStarts
     rows: list[Rows] | None = None
 
     @property
     def span(self) -> Span:
-        return self.places.span(self.start, self.end)
+        return self.line_starts.span(self.start, self.end)
 
     def shown(self) -> str:
         return "the end of the program" if self.kind == "end" else f"`{self.text}`"
@@ -87,7 +87,11 @@ def beyond_space(text: str, position: int) -> int:
 
 
 def tokens(
-    places: Places, fewest_rows: int, start: int = 0, stop: int | None = None, fewest_choices: int | None = None
+    line_starts: LineStarts,
+    fewest_rows: int,
+    start: int = 0,
+    stop: int | None = None,
+    fewest_choices: int | None = None,
 ) -> list[Token]:
     """All tokens of text[start:stop], with an "end" token last. What begins no token is one of kind "bad".
 
@@ -96,7 +100,7 @@ def tokens(
     """
     if fewest_choices is None:
         fewest_choices = fewest_rows
-    text = places.text
+    text = line_starts.text
     read: list[Token] = []
     position, length, match = start, len(text) if stop is None else stop, _TOKEN.match
     looked_at, quoted = start, {quote: Quoted(quote) for quote in KINDS}
@@ -116,7 +120,7 @@ def tokens(
                 looked_at, rows = fact_run(text, start, fewest_rows, quoted)
                 if rows:
                     position = looked_at
-                    read.append(Token("rows", "rel", start, position, places, rows))
+                    read.append(Token("rows", "rel", start, position, line_starts, rows))
                     continue
         elif kind == "bracket":
             kind = "mark"
@@ -130,10 +134,10 @@ def tokens(
                 row_set = fact_set(text, start, fewest_rows, fewest_choices, quoted)
                 if row_set is not None:
                     position = row_set.end
-                    read.append(Token("rows", "{", start, position, places, [row_set]))
+                    read.append(Token("rows", "{", start, position, line_starts, [row_set]))
                     continue
-        read.append(Token(kind, body, start, position, places))
-    read.append(Token("end", "", length, length, places))
+        read.append(Token(kind, body, start, position, line_starts))
+    read.append(Token("end", "", length, length, line_starts))
     return read
 
 
@@ -165,4 +169,6 @@ def bad_token(token: Token, source: str) -> ParseError:
         hint = "rules begin with `rel` and end without a dot: `rel path(a, b) :- edge(a, b)`"
     else:
         message = f"unexpected character {character!r}"
-    return ParseError(message, hint=hint, source=source, text=token.places.text, span=token.places.span(start, end))
+    return ParseError(
+        message, hint=hint, source=source, text=token.line_starts.text, span=token.line_starts.span(start, end)
+    )

@@ -309,7 +309,7 @@ class FactTable(Attributed):
     kinds    [column] as of `Constant`
     columns  [column] the values of the rows
     tags     [row] or None
-    places   the text, of which text[start:end] are the facts as they were written
+    line_starts  of the text, of which text[start:end] are the facts as they were written
     """
 
     relation: str
@@ -317,7 +317,7 @@ class FactTable(Attributed):
     columns: tuple[Sequence[Any], ...]
     tags: tuple[float, ...] | None = None
     exclusive: bool = False
-    places: Any = field(default=None, compare=False, repr=False, kw_only=True)
+    line_starts: Any = field(default=None, compare=False, repr=False, kw_only=True)
     start: int = field(default=0, compare=False, repr=False, kw_only=True)
     end: int = field(default=0, compare=False, repr=False, kw_only=True)
 

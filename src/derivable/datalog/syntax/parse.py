@@ -14,7 +14,7 @@ from derivable.datalog.policy.costs import policy
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.expressions import Expressions
 from derivable.datalog.syntax.fact_rows import Rows
-from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, Places, Token, tokens
+from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, LineStarts, Token, tokens
 
 
 def parse(text: str, source: str = "<program>", is_imported: bool = False) -> s.Syntax:
@@ -22,16 +22,16 @@ def parse(text: str, source: str = "<program>", is_imported: bool = False) -> s.
 
     is_imported  every span names this text, because the program is another one
     """
-    places = Places(text, Origin(source, text) if is_imported else None)
-    parser = _Parser(places, source, tokens(places, policy().call_rows, fewest_choices=2))
+    line_starts = LineStarts(text, Origin(source, text) if is_imported else None)
+    parser = _Parser(line_starts, source, tokens(line_starts, policy().call_rows, fewest_choices=2))
     return s.Syntax(tuple(parser.items()), text, source)
 
 
 def as_written(table: s.FactTable) -> list[s.Item]:
-    """The items of a table of facts, one node for each constant, which have their places."""
-    places: Places = table.places
-    never = len(places.text)
-    parser = _Parser(places, "<program>", tokens(places, never, table.start, table.end))
+    """The items of a table of facts, one node for each constant, which have their positions in the text."""
+    line_starts: LineStarts = table.line_starts
+    never = len(line_starts.text)
+    parser = _Parser(line_starts, "<program>", tokens(line_starts, never, table.start, table.end))
     items: list[s.Item] = []
     for item in parser.items():
         if isinstance(item, s.FactSet):
@@ -43,9 +43,11 @@ def as_written(table: s.FactTable) -> list[s.Item]:
 
 def term_as_written(text: str, span: Span) -> Any:
     """The expression at a span of a text, with a node for each constructor in it."""
-    places = Places(span.origin.text if span.origin else text, span.origin)
-    start = places.start(span)
-    return _Parser(places, "<program>", tokens(places, len(places.text), start, start + span.length)).conditional()
+    line_starts = LineStarts(span.origin.text if span.origin else text, span.origin)
+    start = line_starts.start(span)
+    return _Parser(
+        line_starts, "<program>", tokens(line_starts, len(line_starts.text), start, start + span.length)
+    ).conditional()
 
 
 class _Parser(Expressions):
@@ -288,23 +290,23 @@ class _Parser(Expressions):
         return s.Rule(tuple(heads), body, tag, exclusive, tuple(tags), span=self.since(start))
 
     def table(self, rows: Rows, relation: str, start: int, end: int) -> s.FactTable:
-        """The table of facts of constants that are written between two places."""
+        """The table of facts of constants that are written between two positions."""
         return s.FactTable(
             relation,
             rows.kinds,
             rows.columns,
             rows.tags,
             rows.exclusive,
-            places=self.places,
+            line_starts=self.line_starts,
             start=start,
             end=end,
-            span=self.places.span(start, end),
+            span=self.line_starts.span(start, end),
         )
 
     def spell_out(self) -> None:
         """Replace the token of many facts by the tokens that they are written with."""
         token = self.token
-        inside = tokens(self.places, len(self.text), token.start, token.end)[:-1]
+        inside = tokens(self.line_starts, len(self.text), token.start, token.end)[:-1]
         self.tokens[self.position : self.position + 1] = inside
 
     def tunable(self) -> s.Tunable:

@@ -440,7 +440,7 @@ class _Translator:
         hoisted, self.hoisted = self.hoisted, []
         return hoisted
 
-    # Places
+    # Positions and errors
 
     def at(self, node: ast.AST, made: Any) -> Any:
         return replace(made, span=self.span(node))

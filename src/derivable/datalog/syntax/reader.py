@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from derivable.core.diagnostics import DerivableError, ParseError, Span
-from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, KEYWORDS, Places, Token, bad_token
+from derivable.datalog.syntax.lexer import ITEM_KEYWORDS, KEYWORDS, LineStarts, Token, bad_token
 from derivable.datalog.syntax.other_languages import other_form
 
 MAX_DEPTH = 80
@@ -16,8 +16,8 @@ MAX_DEPTH = 80
 class Reader:
     """The tokens of one program and the position in them."""
 
-    def __init__(self, places: Places, source: str, tokens: list[Token]):
-        self.text, self.source, self.places = places.text, source, places
+    def __init__(self, line_starts: LineStarts, source: str, tokens: list[Token]):
+        self.text, self.source, self.line_starts = line_starts.text, source, line_starts
         self.tokens = tokens
         self.position = 0
         # Where the item begins that is being read, and the one before it.
@@ -75,9 +75,9 @@ class Reader:
         form = other_form(self.text, self.tokens, self.position, items) if span is None else None
         named = self.tokens[self.item_start + 1] if self.item_start + 1 < len(self.tokens) else self.token
         if self.is_named_by_keyword(self.item_start + 1):
-            hint, span = _not_a_relation(named.text), self.places.span(named.start, named.end)
+            hint, span = _not_a_relation(named.text), self.line_starts.span(named.start, named.end)
         elif form is not None:
-            message, hint, span = form.message, form.hint, self.places.span(form.start, form.end)
+            message, hint, span = form.message, form.hint, self.line_starts.span(form.start, form.end)
         elif self.token.kind == "bad":
             return bad_token(self.token, self.source)
         elif span is None and hint is None:
@@ -112,7 +112,7 @@ class Reader:
 
     def since(self, start: Token) -> Span:
         end = self.tokens[max(self.position - 1, 0)].end
-        return self.places.span(start.start, end)
+        return self.line_starts.span(start.start, end)
 
     def separated(self, parse_one, closing: tuple[str, ...] = ()) -> list[Any]:
         """One or more, with commas between them, and before one of `closing` behind the last too."""

@@ -9,7 +9,7 @@ from typing import Any
 from derivable.core.diagnostics import BindingError
 from derivable.core.registry import suggestion
 from derivable.datalog.syntax.expressions import Expressions
-from derivable.datalog.syntax.lexer import Places, tokens
+from derivable.datalog.syntax.lexer import LineStarts, tokens
 from derivable.datalog.values.constructors import Constructor
 from derivable.datalog.values.terms import Entity
 from derivable.datalog.values.values import ValueType
@@ -20,8 +20,8 @@ def parse_term(text: str, constructors: Mapping[str, Constructor], t: ValueType)
 
     Its fields are literals and terms; whether they have the types of the constructor's is not looked at.
     """
-    places = Places(text)
-    reader = Expressions(places, f"a term of type {t}", tokens(places, sys.maxsize))
+    line_starts = LineStarts(text)
+    reader = Expressions(line_starts, f"a term of type {t}", tokens(line_starts, sys.maxsize))
     # Constructors whose parenthesis is open, with the fields so far.
     open_terms: list[tuple[Constructor, list[Any]]] = []
     while True:

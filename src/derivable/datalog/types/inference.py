@@ -74,13 +74,13 @@ class _Inference(Formulas):
         for item in self.syntax.items:
             with errors:
                 self.item(item)
-                self.settle()
+                self.decide()
         for item in self.syntax.items:
             if isinstance(item, s.FactSet) and item.relation not in self.columns:
                 # Without facts, and nothing says what they would be.
                 self.relation(item.relation, 0, item.span)
         with errors:
-            self.settle(last=True)
+            self.decide(last=True)
         errors.report()
         return self.finish()
 

@@ -64,7 +64,7 @@ class Mixed(Unifier):
         self.require(left, "addable" if node.operator == "+" else "number", node.span, f"`{node.operator}`")
         return left
 
-    def settle(self, last: bool = False) -> None:
+    def decide(self, last: bool = False) -> None:
         """Decide what can be decided now; at the `last` call everything is."""
         while self.waiting:
             left = [operation for operation in self.waiting if not self._decide(operation, last=False)]
@@ -74,7 +74,7 @@ class Mixed(Unifier):
         if last:
             while self.waiting:
                 self._decide(self.waiting.pop(0), last=True)
-                self.settle()
+                self.decide()
 
     def _decide(self, operation: Operation, last: bool) -> bool:
         node = operation.node
