@@ -127,7 +127,7 @@ LAYOUT = {
     "exact/circuit_files.py": {"LEAST_NODES", "MOST_BYTES", "MOST_FILES", "MOST_OF_ALL"},
     "exact/exact.py": {"LEAST_ROOT", "MANY", "SHARE"},
     "exact/ground_program.py": {"MOST_EDGES", "MOST_UNROLLED"},
-    "exact/kept.py": {"MOST_FACTS", "MOST_KEPT", "MOST_NODES"},
+    "exact/saved_runs.py": {"MOST_FACTS", "MOST_SAVED", "MOST_NODES"},
     "exact/size.py": {"MOST_NODES"},
     "exact/interpretations.py": {"FAILS", "HOLDS", "UNSEEN"},
     "exact/learning.py": {"MOMENTUM", "SQUARES", "TINY"},

@@ -245,7 +245,7 @@ class BatchLogic:
         dtype, device = torch.float32, given[0].device if given else torch.device("cpu")
         for part in given:
             dtype = torch.promote_types(dtype, part.dtype)
-        first, last = found.given
+        first, last = found.shared_facts
         parts = [self._fixed(found, slice(0, first), dtype, device)]
         for part, choices in zip(inputs, found.choices):
             if part.probabilities is None:

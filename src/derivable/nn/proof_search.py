@@ -98,12 +98,12 @@ class ProofSearch:
         search = ProofSearch(BatchRuns(batched, given), inputs, outputs, 0, k, np.empty(0, bool))
         first = np.concatenate([np.full(len(m), 1.0 / max(len(m), 1)) for m in inputs.values()] or [np.empty(0)])
         found = search.run(first[None], watch)
-        if len(found.random.probabilities) > found.given[1]:
+        if len(found.random.probabilities) > found.shared_facts[1]:
             return None
         never = found.columns.is_zero(
             np.concatenate([found.tags_of(name, None, some) for name, some in outputs.items()])
         )
-        return ProofSearch(search.runs, inputs, outputs, found.given[0], k, never), found.random
+        return ProofSearch(search.runs, inputs, outputs, found.shared_facts[0], k, never), found.random
 
     @property
     def num_roots(self) -> int:

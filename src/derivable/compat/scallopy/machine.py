@@ -392,7 +392,7 @@ class Machine:
         """Add facts to a run, and compute what they reach."""
         watch = settings.watch()
         evaluation.recover()
-        evaluation.own_facts()
+        evaluation.separate_facts()
         given = FactStore(evaluation.facts.symbols, evaluation.facts.random)
         self.loaded(facts, given)
         watched(watch, lambda: evaluation.change(given, watch))

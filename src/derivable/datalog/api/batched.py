@@ -247,8 +247,8 @@ class RunBatch:
 
     batch    the number of samples
     choices  for the facts of each varying relation, the groups of its random facts, if it has some
-    given    the random facts that all batches have end at the first number, those of the samples at the second, and
-             the others are made by rules
+    shared_facts  the random facts that all batches have end at the first number, those of the samples at the second,
+             and the others are made by rules
     """
 
     program: Batched
@@ -256,7 +256,7 @@ class RunBatch:
     tables: Mapping[str, Table]
     facts: FactStore
     choices: Sequence[Choices | None]
-    given: tuple[int, int]
+    shared_facts: tuple[int, int]
     columns: ColumnTags | None = None
     grounding: Grounding | None = None
 

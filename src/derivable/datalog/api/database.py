@@ -104,23 +104,21 @@ class Database(Mapping):
         from derivable.datalog.api.changes import every_stratum
         from derivable.datalog.run.limits import EXACT_HINT, Watch, checked_limits, watched
 
-        kept_run = self._kept("add facts to" if remove is None else "remove facts of")
-        watch = Watch(
-            checked_limits(kept_run.iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress
-        )
+        run = self._extensible("add facts to" if remove is None else "remove facts of")
+        watch = Watch(checked_limits(run.iteration_limit, round_limit, tuple_limit, time_limit, memory_limit), progress)
         if self.provenance == "exact":
             watch.hint = EXACT_HINT
         added, gone = taken(checked_facts(facts)), taken(checked_facts(remove))
         may_change = self._is_default and self.provenance == "unit"
 
         def work() -> Change:
-            more = kept_run.loaded(added, watch)
-            left, lost = kept_run.without(gone, watch) if gone else (None, None)
-            if may_change and (anew := kept_run.exact(more, watch, left)) is not None:
+            more = run.loaded(added, watch)
+            left, lost = run.without(gone, watch) if gone else (None, None)
+            if may_change and (anew := run.exact(more, watch, left)) is not None:
                 with sigint_deferred():
                     self._evaluation, self.provenance = anew, "exact"
                 return every_stratum(anew.ram, "facts have probabilities now")
-            return kept_run.change(more, watch, left, lost)
+            return run.change(more, watch, left, lost)
 
         with self._lock:
             try:
@@ -260,7 +258,7 @@ class Database(Mapping):
         The two share their tables until one of them gets facts; the cost does not depend on the number of tuples.
         """
         with self._lock:
-            evaluation = self._kept("fork").fork()
+            evaluation = self._extensible("fork").fork()
             return Database(evaluation, self.provenance, True, self._is_default, self._titles, *self._program)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -285,7 +283,7 @@ class Database(Mapping):
                         view.table.indexes.clear()
             self._evaluation = self._explains = self._reasons = None
 
-    def _kept(self, wish: str) -> Evaluation:
+    def _extensible(self, wish: str) -> Evaluation:
         if self._evaluation is None:
             raise UnsupportedError(
                 f"cannot {wish} a database that keeps its outputs alone", hint="run the program with keep=True"

@@ -67,7 +67,7 @@ def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset
     once, loop, back = [], [], []
     for clause in clauses:
         head, equations = _head(clause)
-        for index in _places(clause, stratum_relations | lower, negated):
+        for index in _read_positions(clause, stratum_relations | lower, negated):
             read = clause.body[index]
             assert isinstance(read, r.Atom | r.Negated)
             body = [_named(literal, OLD) if _reads(literal, lower) else literal for literal in clause.body]
@@ -76,10 +76,10 @@ def _rules_of(ram: m.Ram, number: int, lower: frozenset[str], negated: frozenset
             # What was so before may not be any more. Tags become less by what is left out, which may be nothing.
             body = [one for one in body if not _may_have_changed(one, negated, is_tagged)]
             going = r.Clause(GONE + clause.relation, clause.terms, tuple(body), clause.span)
-            is_own = read.relation in stratum_relations
+            is_of_stratum = read.relation in stratum_relations
             index = body.index(start)
-            parts: dict[int, m.Part] = {index: "recent"} if is_own else {}
-            (loop if is_own else once).append(store(m.Origin(going, parts), order(going, program, (index,))))
+            parts: dict[int, m.Part] = {index: "recent"} if is_of_stratum else {}
+            (loop if is_of_stratum else once).append(store(m.Origin(going, parts), order(going, program, (index,))))
         body = [r.Atom(GONE + clause.relation, head), *clause.body, *equations]
         coming = r.Clause(clause.relation, head, tuple(body), clause.span)
         back.append(store(m.Origin(coming), order(coming, program, (0,))))
@@ -119,7 +119,7 @@ def _reads(literal: r.Literal, names: set[str] | frozenset[str]) -> bool:
     return isinstance(literal, r.Atom) and literal.relation in names
 
 
-def _places(clause: r.Clause, names: set[str], negated: frozenset[str]) -> list[int]:
+def _read_positions(clause: r.Clause, names: set[str], negated: frozenset[str]) -> list[int]:
     return [
         index
         for index, literal in enumerate(clause.body)

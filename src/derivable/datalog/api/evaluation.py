@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from derivable.datalog.exact.approximate import Bounds
     from derivable.datalog.exact.evidence import Conditioned
     from derivable.datalog.exact.exact import Compiled, Grounding
-    from derivable.datalog.exact.kept import Kept
+    from derivable.datalog.exact.saved_runs import SavedRun
     from derivable.datalog.rules.nodes import Evidence, Rules
     from derivable.datalog.tags.tags import ColumnTags
 
@@ -68,7 +68,7 @@ Shown = tuple[Table, Any]
 class Evaluation:
     """A run of a program, and its results.
 
-    ram      the program; `given_ram` is the one for runs without tags
+    ram      the program; `untagged_ram` is the one for runs without tags
     record   the provenance; the relations of some are computed with tags, of others as a ground derivation graph
     columns  the tags of tuples where they are no probabilities of an exact inference, else None
     algebra  what the machine runs on
@@ -97,7 +97,7 @@ class Evaluation:
     ):
         """names: the outputs, None for those of the RAM program."""
         self.ram = ram if record is boolean else ram.with_tags(distributes(record))
-        self.given_ram, self.facts, self.record, self.k = ram, facts, record, k
+        self.untagged_ram, self.facts, self.record, self.k = ram, facts, record, k
         self.columns: ColumnTags | None = None
         if record is EXACT:
             self.algebra: Algebra = GraphTags(GroundGraph(boolean))
@@ -115,7 +115,7 @@ class Evaluation:
         self.coins = Coins(facts.random)
         self.iteration_limit: int | None = None
         self.kin: weakref.WeakSet[Evaluation] = weakref.WeakSet([self])
-        self.has_own_facts = True
+        self.has_separate_facts = True
         self.journal: dict[str, Before] = {}
         self.evidence, self.log_evidence = evidence, 0.0
         self.width, self.names = width, tuple(self.ram.outputs if names is None else names)
@@ -139,32 +139,32 @@ class Evaluation:
         watch: Watch,
         is_counted: bool = False,
         goal: str | None = None,
-        is_kept: bool = True,
+        is_extensible: bool = True,
         is_profiled: bool = False,
     ) -> None:
         """Compute all relations, or what there is when the goal has a tuple.
 
         is_counted   whether the rows of each operator are counted for the profile
-        is_kept      whether facts may be added later
+        is_extensible      whether facts may be added later
         is_profiled  whether the costs of a run are what is asked for
         """
         pattern = None
-        if self.record is EXACT and self.width is None and not (is_kept or is_profiled or goal):
-            from derivable.datalog.exact.kept import kept_of, pattern_of
+        if self.record is EXACT and self.width is None and not (is_extensible or is_profiled or goal):
+            from derivable.datalog.exact.saved_runs import pattern_of, saved_of
 
             pattern = pattern_of(self.ram, self.facts, watch.limits, self.evidence)
-            circuits = None if pattern is None else kept_of(self.ram).get(pattern) or self.of_network(pattern, watch)
+            circuits = None if pattern is None else saved_of(self.ram).get(pattern) or self.of_network(pattern, watch)
             if circuits is not None:
                 watch.remaining()
                 self.facts = replace(self.facts, symbols=circuits.symbols)
                 self.profile = Profile(self.ram, [StratumEffort() for _ in self.ram.strata], [], from_earlier=True)
-                self.show_kept(circuits.under(self.evidence), self.facts.random.probabilities)
+                self.show_saved(circuits.under(self.evidence), self.facts.random.probabilities)
                 return
         num_facts = len(self.facts.random.probabilities)
         if self.ram.demand is not None:
             self.facts.relations = self.facts.more(demanded(self.ram, self.facts, watch))
         begun = None
-        if not (is_kept or is_profiled or is_counted or goal):
+        if not (is_extensible or is_profiled or is_counted or goal):
             with self.watched_by(watch):
                 begun = run_whole(self.ram, self.facts, watch, self.algebra)
                 if begun is not None and begun.number_of_strata == len(self.ram.strata):
@@ -174,7 +174,7 @@ class Evaluation:
         executor = Executor(self.ram, self.facts, self.algebra, watch, None, goal, begun)
         executor.foreign, executor.coins = self.foreign, self.coins
         executor.counts = {} if is_counted else None
-        executor.only_outputs = not (is_kept or is_profiled or is_counted or goal)
+        executor.only_outputs = not (is_extensible or is_profiled or is_counted or goal)
         self.iteration_limit = watch.limits.iteration_limit
         with self.watched_by(watch):
             with self.weighing(self.algebra, executor.tables, watch):
@@ -183,7 +183,7 @@ class Evaluation:
             if pattern is None or not any(self.tables[name].size for name in self.names):
                 self.outputs = self.shown(self.names, self.tables, self.algebra, watch)
             else:
-                self.keep(pattern, num_facts, watch)
+                self.save(pattern, num_facts, watch)
 
     def ground(self, watch: Watch, has_weights: bool = True) -> Grounding:
         """What the rules derive and how, of an exact run, before anything of it is compiled.
@@ -201,41 +201,41 @@ class Evaluation:
             self.tables = executor.run()
         return self.grounding(self.tables, self.algebra.graph, watch)
 
-    def of_network(self, pattern: tuple[Any, ...], watch: Watch) -> Kept | None:
+    def of_network(self, pattern: tuple[Any, ...], watch: Watch) -> SavedRun | None:
         """The circuits of a program that is a network, made now or by an earlier run; None if it is no network."""
-        from derivable.datalog.exact.kept import Kept, keep, kept_of, observed
         from derivable.datalog.exact.networks import network_run, unseen
+        from derivable.datalog.exact.saved_runs import SavedRun, observed, save, saved_of
 
         # Facts that are impossible or certain are no variables of its circuit; outputs are observed in any.
         numbers = np.asarray(self.facts.random.probabilities, np.float64)
         circuit = observed(unseen(self.evidence, self.names)), *pattern[1:]
         pattern = circuit, (numbers <= 0.0).tobytes(), (numbers >= 1.0).tobytes()
-        circuits = kept_of(self.ram).get(pattern)
+        circuits = saved_of(self.ram).get(pattern)
         if circuits is None:
             watch.hide()
             made = network_run(self.ram, self.facts, self.names, self.evidence, watch)
             if made is None:
                 return None
-            circuits = Kept(made[0], self.facts.symbols, made[1], ())
-            keep(self.ram, pattern, circuits)
+            circuits = SavedRun(made[0], self.facts.symbols, made[1], ())
+            save(self.ram, pattern, circuits)
         return circuits
 
-    def keep(self, pattern: Hashable, num_facts: int, watch: Watch) -> None:
+    def save(self, pattern: Hashable, num_facts: int, watch: Watch) -> None:
         """Compile the results of a run, show them, and save the circuits for runs of the same pattern.
 
         num_facts  the number of random facts before the run
         """
-        from derivable.datalog.exact.kept import Kept, keep
+        from derivable.datalog.exact.saved_runs import SavedRun, save
 
         outputs = {name: self.tables[name] for name in self.names}
         roots, random = np.concatenate([*map(_tags, outputs.values())]), self.facts.random
         assert isinstance(self.algebra, GraphTags)
         compiled = self.compiled(roots, self.tables, self.algebra.graph, watch)
-        circuits = Kept(outputs, self.facts.symbols, compiled, random.probabilities[num_facts:])
-        self.show_kept(circuits, random.probabilities[:num_facts])
-        keep(self.ram, pattern, circuits)
+        circuits = SavedRun(outputs, self.facts.symbols, compiled, random.probabilities[num_facts:])
+        self.show_saved(circuits, random.probabilities[:num_facts])
+        save(self.ram, pattern, circuits)
 
-    def show_kept(self, circuits: Kept, probabilities: Sequence[float]) -> None:
+    def show_saved(self, circuits: SavedRun, probabilities: Sequence[float]) -> None:
         """Have as outputs those of saved circuits with these probabilities of facts."""
         shown, self.log_evidence = circuits.shown(probabilities)
         self.outputs = {name: _possible(table, tags, possible) for name, table, tags, possible in shown}
@@ -285,8 +285,8 @@ class Evaluation:
                 parts = list(zip(names, _split(tags, nodes), _split(is_possible, nodes)))
                 if self.width is not None:
                     starts = np.cumsum([0, *map(len, nodes)]).tolist()
-                    places = [start + np.flatnonzero(is_possible) for start, (_, _, is_possible) in zip(starts, parts)]
-                    self.bounds = {name: made.bounds.rows(rows) for name, rows in zip(names, places)}
+                    rows = [start + np.flatnonzero(is_possible) for start, (_, _, is_possible) in zip(starts, parts)]
+                    self.bounds = {name: made.bounds.rows(rows) for name, rows in zip(names, rows)}
                     self.evidence_bounds = made.evidence
                 return {name: _possible(tables[name], tags, is_possible) for name, tags, is_possible in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
@@ -347,7 +347,7 @@ class Evaluation:
     def loaded(self, facts: Mapping[str, Any], watch: Watch) -> FactStore:
         """More facts, as `inputs.taken` hands them on, for `change` or `exact`."""
         self.recover()
-        self.own_facts()
+        self.separate_facts()
         added = FactStore(self.facts.symbols, self.facts.random, look=watch.read)
         load_python_facts(self.ram, facts, added, loaded=self.ram.relations)
         added.copy_parts()
@@ -419,7 +419,7 @@ class Evaluation:
         if not any((part >= 0).any() for added in loaded.relations.values() for part in added.variables):
             return None
         before = self.facts if left is None else left
-        made = Evaluation(self.given_ram, before.fork(), EXACT, self.k)
+        made = Evaluation(self.untagged_ram, before.fork(), EXACT, self.k)
         made.facts.random.require(carrier_of(EXACT))
         made.facts.relations = before.more(loaded)
         made.run(watch)
@@ -435,9 +435,9 @@ class Evaluation:
                 self.outputs[name] = table, tags
             del self.journal[name]
 
-    def own_facts(self) -> None:
+    def separate_facts(self) -> None:
         """Have random facts, and numbers of proofs, that no other evaluation writes to."""
-        if self.has_own_facts:
+        if self.has_separate_facts:
             return
         random = self.facts.random.copy()
         self.facts.random = random
@@ -447,7 +447,7 @@ class Evaluation:
             if self.algebra is self.columns:
                 self.algebra = columns
             self.columns = columns
-        self.has_own_facts = True
+        self.has_separate_facts = True
 
     def __del__(self):
         # Indexes know their tables: cycles, which would keep the tables until Python looks for such.
@@ -464,13 +464,13 @@ class Evaluation:
     def fork(self) -> Evaluation:
         """An evaluation with the same results, which changes independently from here."""
         self.recover()
-        made = Evaluation(self.given_ram, self.facts.fork(), self.record, self.k)
+        made = Evaluation(self.untagged_ram, self.facts.fork(), self.record, self.k)
         made.tables, made.outputs = dict(self.tables), dict(self.outputs)
         made.iteration_limit, made.profile = self.iteration_limit, self.profile
         made.columns, made.algebra = self.columns, self.algebra
         made.foreign, made.coins = self.foreign, self.coins
         # Both copy them before they write to them.
-        self.has_own_facts = made.has_own_facts = False
+        self.has_separate_facts = made.has_separate_facts = False
         made.kin = self.kin
         self.kin.add(made)
         return made
@@ -497,10 +497,10 @@ def _possible(table: Table, tags: Any, is_possible: np.ndarray) -> Shown:
     """The table and tags without the tuples that are in no world."""
     if is_possible.all():
         return table, tags
-    keep = np.flatnonzero(is_possible)
+    save = np.flatnonzero(is_possible)
     possible = Table(table.name, table.types, table.new_tags)
-    possible.insert_from(table, keep)
-    return possible, tags[keep]
+    possible.insert_from(table, save)
+    return possible, tags[save]
 
 
 def _split(values: Any, like: Sequence[np.ndarray]) -> list[Any]:

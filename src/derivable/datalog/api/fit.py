@@ -22,8 +22,8 @@ from derivable.core.registry import suggestion
 from derivable.datalog.api.fact_names import with_lines
 from derivable.datalog.exact.evidence import Conditioned, checked_evidence
 from derivable.datalog.exact.interpretations import Interpretations
-from derivable.datalog.exact.kept import pattern_of
 from derivable.datalog.exact.learning import Learned, Space, ascent, climb, folded, maximised
+from derivable.datalog.exact.saved_runs import pattern_of
 from derivable.datalog.facts.inputs import checked_facts, taken
 from derivable.datalog.rules.nodes import Evidence, Parameter, Rules
 from derivable.datalog.syntax import nodes as s

@@ -341,11 +341,11 @@ class Continuation(Executor):
         table = self.tables[name]
         self.sizes[name] = table.size
         is_shared = self.evaluation.is_shared(name)
-        is_own_layer = isinstance(table, OverlayTable) and not is_shared
+        is_unshared_layer = isinstance(table, OverlayTable) and not is_shared
         if name in self.losses:
             # Nobody else has it.
             pass
-        elif may_be_overlaid(table) and not is_own_layer:
+        elif may_be_overlaid(table) and not is_unshared_layer:
             table = self.tables[name] = OverlayTable.on(table)
         elif is_shared:
             table = self.tables[name] = table.fork(with_set=True)
@@ -395,10 +395,10 @@ class Continuation(Executor):
             table.insert(columns, len(variables))
             table.tags[old : table.size] = TRUE
             return
-        ids, places = np.unique(table.insert(columns, len(variables)), return_inverse=True)
+        ids, segments = np.unique(table.insert(columns, len(variables)), return_inverse=True)
         known = np.flatnonzero(ids < old)
         nodes = np.concatenate([algebra.graph.literals_of(variables), table.tags[ids[known]]])
-        segments = np.concatenate([places.reshape(-1), known])
+        segments = np.concatenate([segments.reshape(-1), known])
         table.tags[ids] = algebra.graph.disjunction_by(segments, nodes, len(ids))
 
     # Anew

@@ -208,7 +208,7 @@ class PartitionRun:
             record = in_rounds(record)
         take_tags(store, rules, record, name)
         evaluation = Evaluation(self.ram, store, record, self.k)
-        evaluation.run(watch, is_kept=False)
+        evaluation.run(watch, is_extensible=False)
         table, tags = evaluation.outputs[self.partition.target.name]
         return RelationView(table, tags, store.symbols)
 

@@ -85,7 +85,7 @@ class Program:
         self.narrow = narrow
         self.compatible = compatible
         self._plans: dict[tuple, Plan] = {}
-        # The places that were warned of: plans for other facts have them again.
+        # The spans that were warned of: plans for other facts have them again.
         self._warned: set[Span] = set()
         try:
             with gc_paused():

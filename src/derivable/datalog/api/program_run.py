@@ -154,9 +154,9 @@ class ProgramRun:
         if has_evidence:
             raise UnsupportedError(
                 f"a run with {what} takes no evidence",
-                hint='provenance="exact" does, in a run of its own over all facts',
+                hint='provenance="exact" does, in a separate run over all facts',
             )
         raise UnsupportedError(
             f"a run with {what} is not approximate",
-            hint='bounds are those of provenance="exact", in a run of its own over all facts',
+            hint='bounds are those of provenance="exact", in a separate run over all facts',
         )

@@ -370,8 +370,8 @@ def arrow_column(arrow: Any, column: np.ndarray) -> Any:
         return arrow.array(column, arrow.string())
     # Each text, or term, is converted once.
     index = {text: i for i, text in enumerate(distinct)}
-    places = np.fromiter(map(index.__getitem__, column), np.int64, len(column))
-    return arrow.array(list(map(str, distinct)), arrow.string()).take(arrow.array(places))
+    positions = np.fromiter(map(index.__getitem__, column), np.int64, len(column))
+    return arrow.array(list(map(str, distinct)), arrow.string()).take(arrow.array(positions))
 
 
 def _arrow_objects(arrow: Any, column: np.ndarray) -> Any:

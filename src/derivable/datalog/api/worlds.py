@@ -20,7 +20,7 @@ from derivable.core.registry import suggestion
 from derivable.datalog.api.fact_names import RandomFact, fact_of, named_facts, rows_of
 from derivable.datalog.exact.evidence import Conditioned, checked_evidence
 from derivable.datalog.exact.exact import nodes_of_items
-from derivable.datalog.exact.kept import MOST_KEPT, MOST_NODES, pattern_of
+from derivable.datalog.exact.saved_runs import MOST_NODES, MOST_SAVED, pattern_of
 from derivable.datalog.exact.unroll import acyclic, normal_form
 from derivable.datalog.exact.worlds import WorldSpace
 from derivable.datalog.facts.inputs import checked_facts, taken
@@ -128,8 +128,8 @@ class Worlds(Sequence):
             hint = suggestion(output, self.outputs, f"the outputs are {', '.join(self.outputs)}")
             raise BindingError(f"the worlds have no output `{output}`", hint=hint)
         if output not in self._tuples:
-            tuples, places = self._derived.tuples(output)
-            self._tuples[output] = tuples, self._holds[:, places]
+            tuples, columns = self._derived.tuples(output)
+            self._tuples[output] = tuples, self._holds[:, columns]
         return self._tuples[output]
 
     @cached_property
@@ -176,7 +176,7 @@ class _Derived:
         return np.asarray(self.circuit.evaluate(worlds, ~worlds, "boolean"), bool).reshape(len(worlds), -1)
 
     def tuples(self, output: str) -> tuple[list[tuple[Any, ...]], slice]:
-        """The tuples of an output, and their places among those of all."""
+        """The tuples of an output, and their positions among those of all."""
         ends, table = offsets_of([table.size for table in self.tables.values()]), self.tables[output]
         number = list(self.tables).index(output)
         words = [table.column(c) for c in range(len(table.types))]
@@ -285,8 +285,8 @@ def answers(rules: Rules, evaluation: Evaluation, query: tuple[Evidence, ...], w
     question = None if pattern is None else known.get(key)
     if question is None:
         question = Question.of(rules, evaluation, query, watch)
-        if pattern is not None and question.evidence.circuit.num_nodes <= MOST_NODES // MOST_KEPT:
-            if len(known) >= MOST_KEPT:
+        if pattern is not None and question.evidence.circuit.num_nodes <= MOST_NODES // MOST_SAVED:
+            if len(known) >= MOST_SAVED:
                 known.clear()
             known[key] = question
     return question.answered(probabilities, evaluation.evidence, watch)

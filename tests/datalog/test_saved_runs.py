@@ -8,7 +8,7 @@ import pytest
 import derivable as dv
 from derivable.core.diagnostics import LimitError
 from derivable.datalog.api import evaluation
-from derivable.datalog.exact import kept, networks
+from derivable.datalog.exact import networks, saved_runs
 from derivable.datalog.run import execute
 
 PATHS = """type edge(source: u32, target: u32)
@@ -133,7 +133,7 @@ def test_few_runs_are_kept():
     for number in range(40):
         assert dict(program.run({"e": {(number,): 0.5}})["p"].items()) == {(number,): 0.5}
     rams = [plan.ram(True) for plan in program._plans.values()]
-    assert 0 < max(len(ram.plans.get("kept runs", ())) for ram in rams) <= kept.MOST_KEPT
+    assert 0 < max(len(ram.plans.get("saved runs", ())) for ram in rams) <= saved_runs.MOST_SAVED
 
 
 def test_written_facts_are_read_once():

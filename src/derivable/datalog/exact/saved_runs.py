@@ -1,4 +1,4 @@
-"""Circuits of exact runs, kept with the program: runs over the same facts differ in probabilities alone.
+"""Circuits of exact runs, saved with the program: runs over the same facts differ in probabilities alone.
 
 Which tuples there may be, and how they follow from facts, depends on which facts there are and which of them are
 random. So a run that finds both as an earlier one had them evaluates the circuit of that run, and grounds and compiles
@@ -29,12 +29,12 @@ from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
-# Facts of a run up to which it is kept; nodes of circuits or rows of outputs, and runs, that a program keeps.
-MOST_FACTS, MOST_NODES, MOST_KEPT = 1 << 22, 1 << 22, 16
+# Facts of a run up to which it is saved; nodes of circuits or rows of outputs, and runs, that are saved with a program.
+MOST_FACTS, MOST_NODES, MOST_SAVED = 1 << 22, 1 << 22, 16
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedRun:
     """What runs over the same facts have in common.
 
     outputs   relation -> its table, which nobody writes to any more
@@ -54,15 +54,17 @@ class Kept:
         size = circuit.program.num_values if isinstance(circuit, EliminationCircuit) else circuit.num_nodes
         return max(sum(table.size for table in self.outputs.values()), size)
 
-    def under(self, items: tuple[Evidence, ...]) -> Kept:
+    def under(self, items: tuple[Evidence, ...]) -> SavedRun:
         """The same under other observations of the same tuples, of a network of any tuples of its outputs."""
         is_plain = isinstance(self.compiled, Compiled)
         return self if is_plain else replace(self, compiled=replace(self.compiled, items=items))
 
-    def shown(self, given: Sequence[float]) -> tuple[Iterator[tuple[str, Table, np.ndarray, np.ndarray]], float]:
-        """Each output with its table, the probabilities [row] of its rows, from those `given` of the facts, and whether
+    def shown(
+        self, probabilities: Sequence[float]
+    ) -> tuple[Iterator[tuple[str, Table, np.ndarray, np.ndarray]], float]:
+        """Each output with its table, the probabilities [row] of its rows, from those of the facts, and whether
         they hold in some world; the logarithm of the probability of the evidence."""
-        values, possible, log_evidence = self.compiled.shown([*given, *self.made])
+        values, possible, log_evidence = self.compiled.shown([*probabilities, *self.made])
         return self._outputs(values, possible), log_evidence
 
     def _outputs(self, values: np.ndarray, possible: np.ndarray) -> Iterator[tuple[str, Table, np.ndarray, np.ndarray]]:
@@ -97,7 +99,7 @@ def pattern_of(
         columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
         names.append(name)
         arrays += variables, *columns
-    # A program holds up to MOST_KEPT patterns, so a pattern has a digest of the facts and no copy of them.
+    # A program holds up to MOST_SAVED patterns, so a pattern has a digest of the facts and no copy of them.
     digest = hashlib.blake2b()
     for array in arrays:
         digest.update(f"{array.dtype} {len(array)} ".encode())
@@ -110,18 +112,18 @@ def observed(items: Sequence[Evidence]) -> tuple[Any, ...]:
     return tuple((item.relation, item.row) for item in items)
 
 
-def kept_of(ram: m.Ram) -> dict[Hashable, Kept]:
-    """The runs that a program keeps, by their patterns."""
-    return ram.plans.setdefault("kept runs", {})
+def saved_of(ram: m.Ram) -> dict[Hashable, SavedRun]:
+    """The saved runs of a program by their patterns."""
+    return ram.plans.setdefault("saved runs", {})
 
 
-def keep(ram: m.Ram, pattern: Hashable, kept: Kept) -> None:
-    """Keep a run, unless it is large; a program that runs over ever other facts begins anew now and then."""
-    if kept.size <= MOST_NODES:
-        known = kept_of(ram)
-        if len(known) >= MOST_KEPT or kept.size + sum(other.size for other in known.values()) > MOST_NODES:
+def save(ram: m.Ram, pattern: Hashable, run: SavedRun) -> None:
+    """Save a run, unless it is large; a program that runs over ever other facts begins anew now and then."""
+    if run.size <= MOST_NODES:
+        known = saved_of(ram)
+        if len(known) >= MOST_SAVED or run.size + sum(other.size for other in known.values()) > MOST_NODES:
             known.clear()
-        known[pattern] = kept
+        known[pattern] = run
 
 
 def _depends_on_facts(ram: m.Ram) -> bool:
