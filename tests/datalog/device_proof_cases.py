@@ -15,24 +15,24 @@ from derivable.datalog.kernels import device_proofs
 from derivable.datalog.kernels.proof_form import ABSENT_COST, ProofForm
 from derivable.device.cuda import row_sets
 
-PLACES = 3
+SCOPES = 3
 
 
 def bit(number):
     return np.uint64(1 << 63 - number % 64).astype(np.int64)
 
 
-def drawn(rng, form, literals, costs, choice, place, chance):
+def drawn(rng, form, literals, costs, choice, scope, chance):
     """A tag [lane] of random proofs, some of which are not there."""
     tag = np.zeros(form.lanes, np.int64)
-    tag[0] = place
+    tag[0] = scope
     for at in range(1, form.lanes, form.width):
         chosen = rng.choice(literals, rng.integers(0, 5), replace=False)
         choices = [choice[x] for x in chosen if choice[x] >= 0]
         if rng.random() < chance or len(set(choices)) < len(choices):
             tag[at] = ABSENT_COST
             continue
-        tag[at : at + 2] = costs[place, chosen].sum(), len(chosen)
+        tag[at : at + 2] = costs[scope, chosen].sum(), len(chosen)
         for x in chosen:
             tag[at + 2 + x // 64] |= bit(x)
             if choice[x] >= 0:
@@ -46,18 +46,18 @@ def test_folds():
     for k, words, choices, groups in ((1, 2, 0, 20), (2, 1, 1, 8)):
         form = ProofForm(k, words, choices)
         literals = rng.choice(64 * words, 7, replace=False)
-        costs = np.zeros((PLACES, 64 * words), np.int64)
-        costs[:, literals] = rng.integers(0, 4, (PLACES, 7))
+        costs = np.zeros((SCOPES, 64 * words), np.int64)
+        costs[:, literals] = rng.integers(0, 4, (SCOPES, 7))
         choice = np.full(64 * words, -1)
         choice[literals[:5]] = rng.integers(0, 2, 5) if choices else -1
-        tied = np.zeros((PLACES, words), np.int64)
+        tied = np.zeros((SCOPES, words), np.int64)
         for x in np.flatnonzero(choice >= 0):
             tied[:, x // 64] |= bit(x)
         which = np.concatenate([np.arange(groups), rng.integers(0, groups, groups)])
         rng.shuffle(which)
-        place = rng.integers(0, PLACES, groups)[which]
+        scope = rng.integers(0, SCOPES, groups)[which]
         left, right, known_before = (
-            torch.from_numpy(np.array([drawn(rng, form, literals, costs, choice, x, chance) for x in place]))
+            torch.from_numpy(np.array([drawn(rng, form, literals, costs, choice, x, chance) for x in scope]))
             for chance in (0.2, 0.2, 0.8)
         )
         ordered = np.sort(which)
@@ -67,7 +67,7 @@ def test_folds():
         )
         lost = torch.zeros(1, dtype=torch.int64)
         # The lower half of the literals is denied by the upper one.
-        denying = torch.arange(64 * words).roll(32 * words).expand(PLACES, -1)
+        denying = torch.arange(64 * words).roll(32 * words).expand(SCOPES, -1)
         known = torch.from_numpy(costs), torch.from_numpy(tied), denying, lost
         if choices:
             mine, other = (

@@ -153,9 +153,9 @@ def test_sets_become_lanes_and_sets_again(samples, number):
     assert [store.proofs_of(tag) for tag in again.tolist()] == [store.proofs_of(tag) for tag in tags.tolist()]
     np.testing.assert_array_equal(lanes.lanes_of(again), rows)
     assert (rows[tags == ZERO, 1] > 1 << 59).all()
-    for place in range(lanes.places):
+    for scope in range(lanes.num_scopes):
         # In the store's order, which decides between proofs.
-        there = np.flatnonzero((lanes.place == place) | (lanes.place == 0))
+        there = np.flatnonzero((lanes.scope == scope) | (lanes.scope == 0))
         assert (np.diff(lanes.number[there]) > 0).all()
 
 

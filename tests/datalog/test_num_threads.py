@@ -185,19 +185,19 @@ def test_a_large_recursion_of_exact_inference(number):
 
 def test_a_failure_leaves_the_database_as_it_was():
     first, more = graph(600, 900), graph(600, 40, seed=1)
-    place, calls = sets.PrefixSets.place, []
+    insert_some, calls = sets.PrefixSets.insert_some, []
 
     def failing(*arguments):
         calls.append(arguments)
         if len(calls) == 2:
             raise MemoryError("in a set")
-        return place(*arguments)
+        return insert_some(*arguments)
 
     with settings_of(0, 1, 256, compiled=True):
         database = dv.Program(CLOSURE).run({"edge": first}, keep=True)
         before = set(database["path"])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sets.PrefixSets, "place", failing)
+            patch.setattr(sets.PrefixSets, "insert_some", failing)
             with pytest.raises(DerivableError, match="there is not enough memory for the run: in a set"):
                 database.add({"edge": more})
         assert set(database["path"]) == before
