@@ -99,7 +99,7 @@ LAYOUT = {
     "apm/bit_matrices.py": {
         *("DEVICE_BYTE", "EDGE", "HOST_BYTE", "LAUNCH", "LOOK", "MOST_EDGES", "ROUND_BYTES", "TRAVEL_BYTE"),
     },
-    "apm/host_strata.py": {"GIVEN", "INSTRUCTION", "LAUNCHES", "ROUNDS", "ROW"},
+    "apm/host_strata.py": {"FACT", "INSTRUCTION", "LAUNCHES", "ROUNDS", "ROW"},
     "apm/matrices.py": {"FEW", "MANY", "ROUNDS", "SHARE", "SPREAD"},
     "apm/tag_matrices.py": {"GATHERED", "ROUND_BYTES"},
     "fused/elimination.py": {"FIXED", "PUSH"},
