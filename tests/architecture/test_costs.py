@@ -65,6 +65,7 @@ LAYOUT = {
     "kernels/tag_rows.py": {"LANES"},
     "kernels/texts.py": {"AHEAD"},
     "kernels/triton_proofs.py": {"MOST", "MOST_WORDS", "_FLIPPED"},
+    "machine/machine.py": {"TARGET"},
     "machine/merges.py": {"NO_LIMIT", "ONE"},
     "policy/costs.py": {"FEW_PROOFS"},
     "run/orders.py": {"LEAST_WORD"},
