@@ -285,8 +285,10 @@ class Evaluation:
                 parts = list(zip(names, _split(tags, nodes), _split(is_possible, nodes)))
                 if self.width is not None:
                     starts = np.cumsum([0, *map(len, nodes)]).tolist()
-                    rows = [start + np.flatnonzero(is_possible) for start, (_, _, is_possible) in zip(starts, parts)]
-                    self.bounds = {name: made.bounds.rows(rows) for name, rows in zip(names, rows)}
+                    self.bounds = {
+                        name: made.bounds.rows(start + np.flatnonzero(is_possible))
+                        for start, (name, _, is_possible) in zip(starts, parts)
+                    }
                     self.evidence_bounds = made.evidence
                 return {name: _possible(tables[name], tags, is_possible) for name, tags, is_possible in parts}
             columns = dict(zip(names, _split(self.values(roots, tables, algebra.graph, watch), nodes)))
@@ -497,10 +499,10 @@ def _possible(table: Table, tags: Any, is_possible: np.ndarray) -> Shown:
     """The table and tags without the tuples that are in no world."""
     if is_possible.all():
         return table, tags
-    save = np.flatnonzero(is_possible)
+    rows = np.flatnonzero(is_possible)
     possible = Table(table.name, table.types, table.new_tags)
-    possible.insert_from(table, save)
-    return possible, tags[save]
+    possible.insert_from(table, rows)
+    return possible, tags[rows]
 
 
 def _split(values: Any, like: Sequence[np.ndarray]) -> list[Any]:
