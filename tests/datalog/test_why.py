@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import pickle
+import re
 from xml.etree import ElementTree
 
 import networkx
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import derivable as dv
 from datalog import programs
-from datalog.proof_checker import check, heights
+from datalog.proof_checker import Solver, check, heights
 from derivable.core.diagnostics import (
     AbsentTupleError,
     BindingError,
@@ -25,8 +26,10 @@ from derivable.core.diagnostics import (
 from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
+from derivable.datalog.reasons.proof import Absence
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.strata import stratify
+from derivable.datalog.syntax.parse import parse
 from drawn import examples
 
 # As where relations are large: some words are looked for by passes, then there are indexes of all rows.
@@ -57,12 +60,83 @@ def test_proofs_of_drawn_programs_are_proofs_of_least_height(costs, data, source
             with under(**costs), pytest.raises(AbsentTupleError):
                 database.why(name, absent)
             with under(**costs):
-                attempts = database.why_not(name, absent, depth=2).attempts
-            assert len(attempts) >= sum(rule.startswith(f"rel {name}(") for rule in source.rules)
-            for attempt in attempts:
-                if attempt.row is not None and None not in attempt.row:
-                    is_there = attempt.row in model[attempt.relation]
-                    assert is_there == attempt.failed.startswith("not "), str(attempt)
+                absence = database.why_not(name, absent, depth=3)
+            assert len(absence.attempts) >= sum(rule.startswith(f"rel {name}(") for rule in source.rules)
+            check_absence(absence, facts, model)
+
+
+def check_absence(absence, facts, model):
+    """Each atom that is said to hold does, and each that is said to fail does not, at every depth, by a whole run."""
+    assert not rows_like(absence.row, model[absence.relation]), str(absence)
+    for attempt in absence.attempts:
+        for text in attempt.held:
+            assert holds(text, model) is not False, f"{text} does not hold: {attempt}"
+        if attempt.relation is not None:
+            is_there = holds(re.sub(r", and so with .*", "", attempt.failed), model)
+            assert is_there is not True, f"{attempt.failed} holds: {attempt}"
+            if None not in attempt.row:
+                is_there = attempt.row in model[attempt.relation]
+                assert is_there == attempt.failed.startswith("not "), str(attempt)
+        if isinstance(attempt.because, Absence):
+            check_absence(attempt.because, facts, model)
+        elif attempt.because is not None:
+            check(attempt.because, facts, model)
+
+
+def rows_like(row, rows):
+    return [other for other in rows if all(a is None or a == b for a, b in zip(row, other))]
+
+
+def holds(text, model):
+    """Whether an atom as a text, maybe negated, with its variables free, holds in a model; None for other literals."""
+    atom = re.fullmatch(r"(not )?(\w+)\((.*)\)", text)
+    if atom is None or atom[2] not in model:
+        return None
+    (item,) = parse(f"rel goal() = {text}").items
+    return any(True for _ in Solver(model, model).solutions(item.body, {}))
+
+
+# The recursion of `p` is demanded for what all literals of `q` before it leave, and `none` leaves nothing.
+IDLE = """
+    type e(i32, i32), none(i32)
+    rel p(x, y) = e(x, y)
+    rel p(x, z) = p(x, y), e(y, z)
+    rel size(x, n) = n := count(z: p(x, z) where x: e(x, _))
+    {relation}
+    rel q(x) = {literal}, none(x)
+    rel r(x) = q(1), {literal}, none(x)
+    query q  query r
+"""
+
+
+@pytest.mark.parametrize(
+    ("literal", "holding"),
+    {
+        "a positive atom": ("p(1, 3)", "p(1, 3)"),
+        "an unknown column": ("p(1, y)", "p(1, "),
+        "a negated atom": ("not p(1, 9)", "not p(1, 9)"),
+        "a negated atom that fails": ("not p(1, 3)", None),
+        "an aggregate": ("m == 2, size(1, m)", "size(1, 2)"),
+        "a relation with a demand": ("d(1, 3)", "d(1, 3)"),
+    }.values(),
+)
+def test_a_missing_row_that_is_not_demanded_is_not_said_to_fail(literal, holding):
+    relation = "type d(bound x: i32, y: i32) rel d(x, y) = p(x, y)" if "d(" in literal else ""
+    program = dv.Program(IDLE.format(literal=literal, relation=relation))
+    database = program.run({"e": [(1, 2), (2, 3)], "none": []})
+    (attempt,) = database.why_not("q", (5,)).attempts
+    (outer,) = database.why_not("r", (5,), depth=2).attempts
+    assert outer.failed == "q(1)"
+    (inner,) = outer.because.attempts
+    for one, failed in ((attempt, "none(5)"), (inner, "none(1)")):
+        if holding is None:
+            assert one.failed == "not p(1, 3)"
+        else:
+            assert any(text.startswith(holding) for text in one.held)
+            assert one.failed.split(", and")[0] == failed
+    if holding is None:
+        (attempt,) = database.why_not("q", (5,), depth=2).attempts
+        check(attempt.because, {"e": [(1, 2), (2, 3)]}, {})
 
 
 PATHS = """

@@ -26,12 +26,14 @@ from derivable.datalog.ram.lower import lower
 from derivable.datalog.reasons.absence import absence
 from derivable.datalog.reasons.explain import Explainer
 from derivable.datalog.reasons.model import Model
+from derivable.datalog.reasons.prefixes import with_prefixes
 from derivable.datalog.reasons.proof import Absence, Proof, Proofs
 from derivable.datalog.reasons.rows import Row
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.adorn import adorn
 from derivable.datalog.rules.demand import demand
 from derivable.datalog.rules.new_terms import with_terms
+from derivable.datalog.rules.sideways import Patterns
 from derivable.datalog.rules.strata import dependents, needed_for, stratify
 from derivable.datalog.run.demand_facts import demanded
 from derivable.datalog.run.execute import Executor
@@ -67,8 +69,9 @@ class Reasons:
         relation, values = self.checked(name, row)
 
         def answer(watch: Watch) -> Proof | Proofs:
-            explainer, row = self.explainer_of(outputs, relation, values, watch)
-            table = outputs.get(relation.name)
+            explainer = self.explainer_of(outputs, relation, values, watch)
+            row = _row(explainer, relation, values)
+            table = _whole_table(outputs, relation)
             shown = atom_text(relation.name, values)
             is_there = table is None or table.find(_columns(row), 1)[0] >= 0
             if k is None:
@@ -111,8 +114,12 @@ class Reasons:
         relation, values = self.checked(name, row)
 
         def answer(watch: Watch) -> Absence:
-            explainer, row = self.explainer_of(outputs, relation, values, watch)
-            table = outputs.get(relation.name)
+            def question(name: str, values: tuple[Any, ...]) -> Explainer:
+                return self.explainer_of(outputs, self.rules.relations[name], values, watch, True, is_restricted=True)
+
+            explainer = self.explainer_of(outputs, relation, values, watch, is_missing=True)
+            row = _row(explainer, relation, values)
+            table = _whole_table(outputs, relation)
             if table is None:
                 holds = explainer.least(relation.name, row, watch) is not None
             else:
@@ -121,7 +128,7 @@ class Reasons:
                 raise DomainError(
                     f"`{atom_text(relation.name, values)}` holds", hint=f"database.why({name!r}, {values!r}) says why"
                 )
-            return absence(explainer, relation.name, row, depth, watch)
+            return absence(explainer, relation.name, row, depth, question, watch)
 
         return self.answered(answer, limits)
 
@@ -158,15 +165,25 @@ class Reasons:
     # Tables
 
     def explainer_of(
-        self, outputs: Mapping[str, Table], relation: r.Relation, values: tuple[Any, ...], watch: Watch
-    ) -> tuple[Explainer, Row]:
-        """Who answers questions about a tuple, and its words."""
+        self,
+        outputs: Mapping[str, Table],
+        relation: r.Relation,
+        values: tuple[Any, ...],
+        watch: Watch,
+        is_missing: bool = False,
+        is_restricted: bool = False,
+    ) -> Explainer:
+        """Who answers questions about a tuple, or about all that have some values, where others are None.
+
+        is_missing     whether the questions are about what its rules lack
+        is_restricted  whether it is reached by demand alone, so that all its rows may have no end
+        """
         # Which terms there are follows from all rules that make some.
         needed = needed_for(with_terms(self.rules), [relation.name])
         rules = tuple(rule for rule in self.rules.rules if rule.relation in needed)
         rules = replace(self.rules, rules=rules, outputs=(), queries=(), evidence=())
-        is_restricted = bool(adorn(self._with_question(rules, relation, None), self.narrow).patterns)
-        key = (relation.name, values) if is_restricted else frozenset(needed)
+        is_restricted = is_restricted or bool(adorn(replace(rules, outputs=(relation.name,)), self.narrow).patterns)
+        key = (relation.name, values, is_missing) if is_restricted else frozenset(needed)
         explainer = self.explainers.get(key)
         if explainer is None:
             facts = self.facts
@@ -174,32 +191,40 @@ class Reasons:
                 facts.bring()
             store = FactStore(facts.symbols.copy(), facts.random.copy())
             store.relations = {name: f for name, f in facts.relations.items() if name in self.rules.relations}
+            patterns: Patterns = {}
             if is_restricted:
-                rules = self._with_question(rules, relation, values)
+                known = {
+                    c: r.Const(value, t)
+                    for c, (value, t) in enumerate(zip(values, relation.types))
+                    if value is not None
+                }
+                rules = self._with_question(rules, relation, known)
+                patterns = adorn(rules, self.narrow).patterns
+                if is_missing:
+                    rules = with_prefixes(rules, relation.name, known, patterns)
                 tables = self.computed(rules, store, watch)
             else:
                 rules = replace(rules, outputs=(relation.name,))
                 tables = self.known(outputs, rules)
                 if tables is None:
                     tables = self.computed(rules, store, watch)
-            model = Model(self.rules, tables, store, self.record is boolean)
+            model = Model(self.rules, tables, store, self.record is boolean, patterns)
             explainer = self.explainers[key] = Explainer(model)
-        symbols = explainer.model.symbols
-        return explainer, tuple(word_of(value, t, symbols) for value, t in zip(values, relation.types))
+        return explainer
 
-    def _with_question(self, rules: r.Rules, relation: r.Relation, values: tuple[Any, ...] | None) -> r.Rules:
-        """The rules with one output: a question for a tuple, or for the whole relation."""
-        if values is None:
-            return replace(rules, outputs=(relation.name,))
+    def _with_question(self, rules: r.Rules, relation: r.Relation, known: dict[int, r.Const]) -> r.Rules:
+        """The rules with one output: a question for the tuples with these values."""
         name = f"{relation.name}(…)"
-        terms = tuple(r.Const(value, t) for value, t in zip(values, relation.types))
-        clause = r.Clause(name, terms, (r.Atom(relation.name, terms),))
+        types = tuple(value.type for value in known.values())
+        terms = tuple(known.get(column) for column in range(len(relation.types)))
+        clause = r.Clause(name, tuple(known.values()), (r.Atom(relation.name, terms),))
+        pattern = "".join("f" if term is None else "b" for term in terms)
         return replace(
             rules,
-            relations={**rules.relations, name: r.Relation(name, relation.types)},
+            relations={**rules.relations, name: r.Relation(name, types)},
             rules=(*rules.rules, clause),
             outputs=(name,),
-            queries=(r.Query(name, relation.name, "b" * len(terms)),),
+            queries=(r.Query(name, relation.name, pattern),),
         )
 
     def _derived(self, rules: r.Rules) -> tuple[str, ...]:
@@ -236,6 +261,15 @@ class Reasons:
         names = [constructor.relation for constructor in rules.constructors.values()]
         names += [rule.relation for rule in rules.rules]
         return {name: tables[name] for name in dict.fromkeys(names) if name in tables}
+
+
+def _whole_table(outputs: Mapping[str, Table], relation: r.Relation) -> Table | None:
+    """The table of an output; None for one that has rows for what is demanded alone."""
+    return outputs.get(relation.name) if relation.demand is None else None
+
+
+def _row(explainer: Explainer, relation: r.Relation, values: tuple[Any, ...]) -> Row:
+    return tuple(word_of(value, t, explainer.model.symbols) for value, t in zip(values, relation.types))
 
 
 def atom_text(name: str, values: tuple[Any, ...]) -> str:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from derivable.datalog.reasons.bodies import Body, Instance
 from derivable.datalog.reasons.explain import Explainer
+from derivable.datalog.reasons.prefixes import bound_names, ordered
 from derivable.datalog.reasons.proof import Absence, Attempt, Proof
 from derivable.datalog.reasons.scalar import value_of
 from derivable.datalog.reasons.wording import is_hidden, is_shown_name
-from derivable.datalog.rules import literal_order
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.run.limits import Watch
+from derivable.datalog.values.values import word_of
 
 # A row of which some values are not known.
 Pattern = tuple[int | None, ...]
+# Who explains why no row of a relation has some values, None for those that are not known.
+Question = Callable[[str, tuple[Any, ...]], Explainer]
 # Ways to fulfil the literals before the one that fails which are counted.
 MOST_COUNTED = 1000
 # Results of an aggregate that are named.
 MOST_RESULTS = 3
 
 
-def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, deadline: Watch) -> Absence:
+def absence(
+    explainer: Explainer, relation: str, pattern: Pattern, depth: int, question: Question, deadline: Watch
+) -> Absence:
     """For each rule of a relation how far it comes with the known values of a row.
 
-    depth  how many rules deep the atoms that fail are explained
+    explainer  one that has all rows that the beginnings of these rules join
+    depth      how many rules deep the atoms that fail are explained
+    question   for the explainers of these atoms
     """
     wording, types = explainer.wording, explainer.model.rules.relations[relation].types
     shown = ["_" if w is None else wording.value(w, t) for w, t in zip(pattern, types)]
@@ -34,43 +42,33 @@ def absence(explainer: Explainer, relation: str, pattern: Pattern, depth: int, d
     attempts = []
     for clause in explainer.model.clauses.get(relation, ()):
         deadline.remaining()
-        attempts.append(_attempt(explainer, clause, pattern, depth, deadline))
+        attempts.append(_attempt(explainer, clause, pattern, depth, question, deadline))
     attempts.sort(key=lambda attempt: -len(attempt.held) - (attempt.failed is not None))
     return Absence(f"{relation}({', '.join(shown)})", relation, row, tuple(attempts))
 
 
-def _attempt(explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: int, deadline: Watch) -> Attempt:
+def _attempt(
+    explainer: Explainer, clause: r.Clause, pattern: Pattern, depth: int, question: Question, deadline: Watch
+) -> Attempt:
     wording, model = explainer.wording, explainer.model
     columns = tuple(column for column, word in enumerate(pattern) if word is not None)
     known = tuple(word for word in pattern if word is not None)
     line, source = wording.place(clause.span)
     rule = wording.rule(clause)
     # What the head computes is an equation like others, behind the body.
-    bound_terms, equations = literal_order.bound_terms(clause, columns)
-    terms = list(clause.terms)
-    for column, term in zip(columns, bound_terms):
-        terms[column] = term
-    literals = [
-        node
-        for node in (*clause.body, *equations)
-        if not isinstance(node, r.RuleProbability) and not (isinstance(node, r.Atom) and node.relation in model.keys)
-    ]
-    clause = replace(clause, terms=tuple(terms))
+    clause, literals = ordered(clause, columns, model.patterns, model.keys)
     held: list[r.Literal] = []
-    waiting = list(literals)
     body = Body(replace(clause, body=()), model, columns)
     witnesses = _some(body, known, clause)
     if not witnesses:
         return Attempt(rule, line, source, {}, (), None)
-    while waiting:
-        bound = _bound(clause, columns, held)
-        literal = next((node for node in waiting if _is_evaluable(node, bound)), waiting[0])
+    for literal in literals:
         longer = Body(replace(clause, body=(*held, literal)), model, columns)
         attempt = _some(longer, known, clause)
         if not attempt:
-            return _failed(explainer, (rule, line, source), body, witnesses, held, literal, bound, depth, deadline)
+            bound, place = bound_names(clause, columns, held), (rule, line, source)
+            return _failed(explainer, place, body, witnesses, held, literal, bound, depth, question, deadline)
         held.append(literal)
-        waiting.remove(literal)
         body, witnesses = longer, attempt
     # Each literal holds, and so would the head: what is missing is the probability of the rule.
     return Attempt(rule, line, source, {}, (), "the rule's own probability is 0" if clause.body else None)
@@ -83,23 +81,6 @@ def _some(body: Body, known: tuple[int, ...], clause: r.Clause) -> list[Instance
     return list(islice(body.instances(known), MOST_COUNTED if unbound else 1))
 
 
-def _bound(clause: r.Clause, columns: tuple[int, ...], held: list[r.Literal]) -> set[str]:
-    """The variables that have values once some literals hold."""
-    names = {v.name for c in columns for v in r.variables(clause.terms[c])}
-    for literal in held:
-        if not isinstance(literal, r.Negated):
-            names |= r.names(literal)
-    return names
-
-
-def _is_evaluable(literal: r.Literal, bound: set[str]) -> bool:
-    if isinstance(literal, r.Filter) and any(isinstance(a, r.Var) and r.names(b) <= bound for a, b in r.sides(literal)):
-        return True
-    if isinstance(literal, (r.Filter, r.Negated)):
-        return r.names(literal) <= bound
-    return r.inputs(literal) <= bound
-
-
 def _failed(
     explainer: Explainer,
     rule: tuple[str, int | None, str | None],
@@ -109,6 +90,7 @@ def _failed(
     literal: r.Literal,
     bound: set[str],
     depth: int,
+    question: Question,
     deadline: Watch,
 ) -> Attempt:
     """The attempt of a rule whose literals hold up to one that fails."""
@@ -127,7 +109,8 @@ def _failed(
     bindings = {
         name: value_of(words[place], types[name], model.symbols) for name, place in slots.items() if is_shown_name(name)
     }
-    relation, row, because = None, None, None
+    relation, row = None, None
+    because: Absence | Proof | None = None
     if isinstance(literal, (r.Atom, r.Negated)) and not literal.relation.startswith("#"):
         relation = literal.relation
         pattern: list[int | None] = []
@@ -139,7 +122,14 @@ def _failed(
             for word, t in zip(pattern, model.rules.relations[relation].types)
         )
         if depth > 1:
-            because = _because(explainer, literal, tuple(pattern), depth - 1, deadline)
+            if isinstance(literal, r.Negated):
+                because = explainer.least(relation, tuple(word or 0 for word in pattern), deadline)
+            else:
+                other = question(relation, row) if model.patterns else explainer
+                symbols = other.model.symbols
+                typed = zip(row, model.rules.relations[relation].types)
+                words = tuple(None if value is None else word_of(value, t, symbols) for value, t in typed)
+                because = absence(other, relation, words, depth - 1, question, deadline)
     return Attempt(*rule, bindings, shown, text, relation, row, because)
 
 
@@ -164,11 +154,3 @@ def _other_result(explainer: Explainer, literal: r.Atom, body: Body, words: tupl
     results = " or ".join(shown(rows.row(number)) for number in list(numbers)[:MOST_RESULTS])
     more = " or others" if len(numbers) > MOST_RESULTS else ""
     return f"{name} is {results}{more}, not {shown(known)}"
-
-
-def _because(
-    explainer: Explainer, literal: r.Atom | r.Negated, pattern: Pattern, depth: int, deadline: Watch
-) -> Absence | Proof | None:
-    if isinstance(literal, r.Negated):
-        return explainer.least(literal.relation, tuple(word or 0 for word in pattern), deadline)
-    return absence(explainer, literal.relation, pattern, depth, deadline)

@@ -13,6 +13,7 @@ from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import predicate_of
 from derivable.datalog.reasons.rows import Row, Rows
 from derivable.datalog.rules import nodes as r
+from derivable.datalog.rules.sideways import Patterns
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import CHANCE
 from derivable.datalog.values.symbols import SymbolTable
@@ -29,10 +30,19 @@ class Model:
     tables      relation -> its rows, of those that rules derive; tags, if there are some, are nodes of a ground
                 derivation graph, so that a row may be one of some worlds only
     is_boolean  whether tags of facts count nothing
+    patterns    the columns that relations are demanded with; of the others the tables have all rows
     """
 
-    def __init__(self, rules: r.Rules, tables: Mapping[str, Table], facts: FactStore, is_boolean: bool):
+    def __init__(
+        self,
+        rules: r.Rules,
+        tables: Mapping[str, Table],
+        facts: FactStore,
+        is_boolean: bool,
+        patterns: Patterns | None = None,
+    ):
         self.rules, self.tables, self.facts, self.is_boolean = rules, tables, facts, is_boolean
+        self.patterns: Patterns = patterns or {}
         self.symbols: SymbolTable = facts.symbols
         self.clauses: dict[str, list[r.Clause]] = {}
         self.aggregates: dict[str, AggregateRule] = {}
