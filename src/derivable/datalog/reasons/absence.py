@@ -113,15 +113,14 @@ def _failed(
     because: Absence | Proof | None = None
     if isinstance(literal, (r.Atom, r.Negated)) and not literal.relation.startswith("#"):
         relation = literal.relation
-        pattern: list[int | None] = []
-        for term in literal.terms:
-            is_known = isinstance(term, r.Const) or (isinstance(term, r.Var) and term.name in bound)
-            pattern.append(body.evaluator(term)(words) if is_known and term is not None else None)
+        pattern = _known_words(literal, body, words, bound)
         row = tuple(
             None if word is None else value_of(word, t, model.symbols)
             for word, t in zip(pattern, model.rules.relations[relation].types)
         )
-        if depth > 1:
+        free = [name for term in literal.terms if term is not None for name in r.names(term) - bound]
+        # Of `e(x, x)` with an unknown x the pattern `e(_, _)` says less, and may have rows.
+        if depth > 1 and len(free) == len({*free}):
             if isinstance(literal, r.Negated):
                 because = explainer.least(relation, tuple(word or 0 for word in pattern), deadline)
             else:
@@ -133,13 +132,17 @@ def _failed(
     return Attempt(*rule, bindings, shown, text, relation, row, because)
 
 
+def _known_words(literal: r.Atom | r.Negated, body: Body, words: tuple[int, ...], bound: set[str]) -> list[int | None]:
+    return [
+        None if term is None or not r.names(term) <= bound else body.evaluator(term)(words) for term in literal.terms
+    ]
+
+
 def _other_result(explainer: Explainer, literal: r.Atom, body: Body, words: tuple[int, ...], bound: set[str]) -> str:
     """What an aggregate finds where it does not find the wanted result."""
     wording, model = explainer.wording, explainer.model
     rule, types = model.aggregates[literal.relation], model.rules.relations[literal.relation].types
-    known = [
-        None if term is None or not r.names(term) <= bound else body.evaluator(term)(words) for term in literal.terms
-    ]
+    known = _known_words(literal, body, words, bound)
     group = [column for column in range(rule.num_group) if known[column] is not None]
     rows = model.rows(literal.relation)
     numbers = rows.numbers(tuple(group), [known[column] or 0 for column in group])
