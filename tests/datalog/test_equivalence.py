@@ -116,7 +116,7 @@ def test_two_large_classes_become_one():
     db = program.run({"edge": edges, "node": []}, keep=True)
     assert len(db["e"]) == 451**2 + 450**2
     done = db.add({"edge": [(3, 700)]})
-    assert "its classes are found again" in str(done)
+    assert "its classes are computed again" in str(done)
     assert len(db["e"]) == 901**2
 
 

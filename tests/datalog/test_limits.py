@@ -580,7 +580,7 @@ def test_the_time_that_kernels_take_to_compile_is_told():
     with pytest.raises(CompileTimeout) as caught:
         program.run(time_limit=0.3)
     assert re.search(r"0\.[2-4] s of these went into compiling kernels", caught.value.message)
-    assert "run it again, as kernels are kept" in caught.value.hint
+    assert "run it again, as compiled kernels are reused" in caught.value.hint
 
 
 @pytest.mark.parametrize("way", ["path", "declared", "folder"])

@@ -583,7 +583,7 @@ def test_a_subsumption_of_lengths_has_the_shortest_ones():
     [
         (".decl p(x:number, y:number) choice-domain x, y\np(x, y + 1) :- p(x, y).", "2 choice-domains"),
         (".decl p(x:number, y:number) choice-domain z", "has no column `z`"),
-        (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- x < 3.\nq(1) :- p(1).\n.output p", "rows of its own"),
+        (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- x < 3.\nq(1) :- p(1).\n.output p", "has no rows"),
         (".decl p(x:number) inline\n.decl q(x:number)\np(x) :- p(x), x < y.\nq(1) :- p(1).", "defined by itself"),
     ],
 )
