@@ -27,7 +27,7 @@ needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icar
 needs_yosys = pytest.mark.skipif(yosys.version() is None, reason="yosys is not installed")
 
 H, W = 4, 4
-PRODUCT = 3  # cycles from the operands to a product of the multiplier
+PRODUCT = 4  # cycles from the operands to a product of the multiplier
 SMALL = Machine(height=H, width=W, sub_arrays=2, lanes=4, line=16, a=256, b=128, k=16, c=128)
 UNITS = f"""
 module units (
@@ -202,7 +202,7 @@ class Engine(Player):
         for group in groups:
             starts.append(starts[-1] + max(expected_cycles(of, instruction) for instruction in group))
         read = starts[-1] + 2
-        cycles = read + of.c * of.sub_arrays + 5
+        cycles = read + of.c * of.sub_arrays + 6
         values: dict[str, np.ndarray] = {"rst": np.arange(cycles) == 0}
         for name, memory in (("a", state.a), ("b", state.b), ("k", state.k)):
             words = getattr(of, name)
@@ -235,7 +235,7 @@ class Engine(Player):
             assert ready[0]
             spent.append(int(np.flatnonzero(done[1:])[0]) + 1)
             assert np.flatnonzero(ready[1:])[0] + 1 == spent[-1]
-        c = drain(played["c_word"][read + 4 : read + 4 + of.c * of.sub_arrays])
+        c = drain(played["c_word"][read + 5 : read + 5 + of.c * of.sub_arrays])
         return c.reshape(of.sub_arrays, of.c, of.width), spent
 
 

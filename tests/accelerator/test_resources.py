@@ -38,7 +38,7 @@ def test_an_estimate_is_the_sum_of_its_parts():
     tree, left_out = 2 * 4 * 32, 4 * 32
     # Of 8 rows in each of 3 sub-arrays 5 are late by 3 cycles and more, of 4 columns one; others have flip-flops.
     skew = Resources(lut=3 * 5 * 8 + 32, ff=3 * 3 * 8 + 3 * 32)
-    assert found == Resources(dsp=96, lut=96 * 110 + tree + left_out, ff=96 * 139 + tree) + skew
+    assert found == Resources(dsp=96, lut=96 * 110 + tree + left_out, ff=96 * 164 + tree) + skew
     assert estimate((8, 4, 3), simd=5) == found + resources.lane() * 5 + resources.control(4, 3)
     memories = sizing.memories(Workload([Layer(100, 27, 64)], [Vectors(12, 64)]), (8, 4, 3))
     with_memories = estimate((8, 4, 3), stores=memories)
@@ -46,7 +46,9 @@ def test_an_estimate_is_the_sum_of_its_parts():
     assert memories.bram > 0
 
 
-# What yosys 0.23 (`xcup`) makes of the generated array, and of whole accelerators, whose last number is that of lanes.
+# What yosys 0.23 (`xcup`) makes of the generated array, and of whole accelerators, whose last number is that of lanes,
+# before products had a second register. Of the first row it makes 5,520 flip-flops since: 25 more for each element.
+SECOND_REGISTER = 25
 SYNTHESISED = {
     (4, 4, 2, 0): Resources(32, 3840, 4720),
     (8, 8, 2, 0): Resources(128, 14864, 18192),
@@ -64,7 +66,8 @@ SYNTHESISED = {
 def test_estimates_are_near_what_yosys_makes(size):
     found, made = estimate(size[:3], simd=size[3]), SYNTHESISED[size]
     assert found.dsp == made.dsp
-    assert found.ff == pytest.approx(made.ff, rel=0.01)
+    elements = size[0] * size[1] * size[2]
+    assert found.ff == pytest.approx(made.ff + SECOND_REGISTER * elements, rel=0.01)
     assert found.lut == pytest.approx(made.lut, rel=0.07 if size[3] else 0.01)
 
 

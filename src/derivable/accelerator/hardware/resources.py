@@ -167,15 +167,15 @@ def element(neural: str, symbolic: str) -> Resources:
     """A processing element: one DSP slice multiplies, also two pairs of INT4, each in its own bits of the product.
 
     Flip-flops are those of the stationary, streaming and passing value (8 bits each), of the operands (13 each), of
-    the product (25 of its bits are used), of what is taken of it and of the sum (32 each). Look-up tables are what
-    yosys 0.23 makes of the generated element under `xcup`: 69 for the operands and both forms of the product, 41 for
-    the sum and what goes into it. Elements of floating point are not generated; their sums would be aligned, added
+    the product, twice (25 of its bits are used), of what is taken of it and of the sum (32 each). Look-up tables are
+    what yosys 0.23 makes of the generated element under `xcup`: 69 for the operands and both forms of the product, 41
+    for the sum and what goes into it. Elements of floating point are not generated; their sums would be aligned, added
     and normalised, about two shifters of the width of a sum.
     """
     formats = PRECISIONS[neural], PRECISIONS[symbolic]
     wide = max(item.bits * item.products for item in formats)
     shifts = 10 * 32 if any(item.is_float for item in formats) else 0
-    return Resources(dsp=1, lut=69 + 41 + shifts, ff=3 * wide + 2 * 13 + 25 + 2 * 32)
+    return Resources(dsp=1, lut=69 + 41 + shifts, ff=3 * wide + 2 * 13 + 2 * 25 + 2 * 32)
 
 
 def surroundings(height: int, width: int, sub_arrays: int, bits: int = 32) -> Resources:

@@ -68,11 +68,11 @@ class Latencies:
     interval: int = 1
     ask: int = 1
     load: int = 2
-    store: int = 7
-    move: int = 6
-    nn: int = 12
-    vsa: int = 12
-    vec: int = 22
+    store: int = 8
+    move: int = 7
+    nn: int = 13
+    vsa: int = 13
+    vec: int = 23
     turn: int = 2
     ports: int = PORTS
 

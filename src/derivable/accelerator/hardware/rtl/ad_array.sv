@@ -13,8 +13,8 @@
 // the total. A sub-array without `enable` stands still.
 //
 // Timing, from the port of the value of row 0 to the port of the result:
-//   total    H + W + 3 + $clog2(N) cycles, all columns at once
-//   columns  H + 5 cycles
+//   total    H + W + 4 + $clog2(N) cycles, all columns at once
+//   columns  H + 6 cycles
 module ad_array #(
     parameter int H = 4,
     parameter int W = 4,

@@ -9,9 +9,9 @@
 //
 // Timing: an address that a sequencer gives is registered, then read, so that its word is at the array 3 cycles later.
 // Instructions are taken in a cycle with `valid` and `ready`; `done` is set for a cycle when all results are in C:
-//   NN    columns * tiles * (2H + W + M - 2) + 12 + $clog2(N) cycles later
-//   VSA   groups * passes * (3H + d - 1) + 12 cycles later
-// What MOVE writes in a cycle is read from the next one on. `c_word` is the word at `c_address` of bank `c_bank` 4
+//   NN    columns * tiles * (2H + W + M - 2) + 13 + $clog2(N) cycles later
+//   VSA   groups * passes * (3H + d - 1) + 13 cycles later
+// What MOVE writes in a cycle is read from the next one on. `c_word` is the word at `c_address` of bank `c_bank` 5
 // cycles later; any number of reads may be on their way.
 module array_engine #(
     parameter int H       = 8,
@@ -58,8 +58,8 @@ module array_engine #(
   `include "isa.svh"
 
   // From the address of the row that a result starts with to the result: three cycles to the array, and the array's.
-  localparam int NN_DELAY = 3 + H + W + 3 + $clog2(N);
-  localparam int VSA_DELAY = 3 + H + 5;
+  localparam int NN_DELAY = 3 + H + W + 4 + $clog2(N);
+  localparam int VSA_DELAY = 3 + H + 6;
 
   wire nn_load, nn_c_valid, nn_c_add;
   wire [A_BITS-1:0] nn_a;
@@ -250,8 +250,10 @@ module array_engine #(
       .total
   );
 
-  // Four cycles from an address of C to its word: the address, the memory, a register behind it, the choice of a bank.
+  // Five cycles from an address of C to its word: the address, the memory, a register behind it, the choice of a bank, and
+  // one more, for the word comes as late as one of the cache.
   reg [N*W*32-1:0] c_read;
+  reg [W*32-1:0] c_chosen;
   wire [N_BITS-1:0] bank_read;
   delay #(
       .BITS  (N_BITS),
@@ -264,7 +266,8 @@ module array_engine #(
   always_ff @(posedge clk) begin
     c_at   <= c_address;
     c_read <= read;
-    c_word <= c_read[bank_read*W*32+:W*32];
+    c_chosen <= c_read[bank_read*W*32+:W*32];
+    c_word <= c_chosen;
   end
 
   wire unused = &{1'b0, nn_instruction, vsa_instruction, k_words};

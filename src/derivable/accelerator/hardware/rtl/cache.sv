@@ -7,7 +7,10 @@
 // be anything: nothing uses them. Each port reads a word in every cycle, whether anything uses it or not: without an enable
 // of reads, the registers behind the banks can be those that blocks of memory have.
 //
-// Timing: cycle  0: address;  1: rows;  2: outputs of the banks;  3: the same, behind a register;  4: data, rotated.
+// The word is rotated in two steps, by the upper half of the bits of r and by the lower half.
+//
+// Timing: cycle  0: address;  1: rows;  2: outputs of the banks;  3: the same, behind a register;  4: rotated by the upper
+//         bits of r;  5: data.
 //         A write takes three cycles (port, rotated, rows), and is seen by reads of cycle 2 and later.
 module cache #(
     parameter int L = 64,        // bytes of a word, a power of two
@@ -42,16 +45,12 @@ module cache #(
 
   logic [8*L-1:0]   rotated;
   logic [L-1:0]     enable;
-  logic [SHIFT-1:0] write_turn;
-  logic [ROW-1:0]   write_row;
   always_ff @(posedge clk) begin
     to         <= write_address[SHIFT+ROW-1:0];
     written    <= write_data;
     mask       <= write ? write_mask : '0;
     enable     <= doubled_mask[2*L-1:L];
     rotated    <= doubled_data[16*L-1:8*L];
-    write_turn <= into;
-    write_row  <= to[SHIFT+:ROW];
   end
 
   logic [SHIFT+ROW-1:0] from_0, from_1;
@@ -81,22 +80,31 @@ module cache #(
     // (1 << first) - 1, would be a chain of carries as long as the word.
     assign row_0     = from_0[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, from_0[SHIFT-1:0]});
     assign row_1     = from_1[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, from_1[SHIFT-1:0]});
-    assign row_write = write_row + ROW'((SHIFT+1)'(b) < {1'b0, write_turn});
     always_ff @(posedge clk) begin
+      row_write       <= to[SHIFT+:ROW] + ROW'((SHIFT+1)'(b) < {1'b0, into});
       banks_0[8*b+:8] <= memory[row_0];
       banks_1[8*b+:8] <= memory[row_1];
       if (enable[b]) memory[row_write] <= rotated[8*b+:8];
     end
   end
 
-  logic [16*L-1:0] turned_0, turned_1;
-  assign turned_0 = {bytes_0, bytes_0} >> {turn_0, 3'b000};
-  assign turned_1 = {bytes_1, bytes_1} >> {turn_1, 3'b000};
+  localparam logic [SHIFT-1:0] LOWER = SHIFT'((1 << SHIFT / 2) - 1);
+  logic [8*L-1:0]   half_0, half_1;
+  logic [SHIFT-1:0] rest_0, rest_1;
+  logic [16*L-1:0]  upper_0, upper_1, turned_0, turned_1;
+  assign upper_0  = {bytes_0, bytes_0} >> {turn_0 & ~LOWER, 3'b000};
+  assign upper_1  = {bytes_1, bytes_1} >> {turn_1 & ~LOWER, 3'b000};
+  assign turned_0 = {half_0, half_0} >> {rest_0, 3'b000};
+  assign turned_1 = {half_1, half_1} >> {rest_1, 3'b000};
   always_ff @(posedge clk) begin
+    half_0 <= upper_0[8*L-1:0];
+    half_1 <= upper_1[8*L-1:0];
+    rest_0 <= turn_0 & LOWER;
+    rest_1 <= turn_1 & LOWER;
     data_0 <= turned_0[8*L-1:0];
     data_1 <= turned_1[8*L-1:0];
   end
 
   logic unused;
-  assign unused = &{1'b0, address_0, address_1, write_address, turned_0, turned_1, doubled_data, doubled_mask};
+  assign unused = &{1'b0, address_0, address_1, write_address, upper_0, upper_1, turned_0, turned_1, doubled_data, doubled_mask};
 endmodule

@@ -52,9 +52,9 @@ module convolution_sequencer #(
   reg adds, reverses;
   reg [15:0] length, top, num_groups, group;  // top: the last element
   reg [A_ADDRESS-1:0] stride_a, stride_b, stationary, stream;
-  // The element of the stationary vector that is loaded, the first element of the pass; the start of the pass in the
-  // stream, and where the stream is.
-  reg [16:0] element, begins, last_step;
+  // The element of the stationary vector that is loaded, the first element of the pass and of the next one; the start of
+  // the pass in the stream, and where the stream is.
+  reg [16:0] element, begins, next_pass, last_step;
   reg [15:0] start, index;
   reg end_pass, end_group;  // known in the cycle after the pass and the group
 
@@ -65,7 +65,6 @@ module convolution_sequencer #(
   function automatic logic [15:0] down(input logic [15:0] of, input logic [15:0] last);
     down = of == 0 ? last : of - 16'd1;
   endfunction
-  wire [16:0] next_pass = begins + 17'(H);
   wire [15:0] earlier = reverses ? up(start, top) : down(start, top);
   wire end_stream = step == last_step;
 
@@ -78,6 +77,7 @@ module convolution_sequencer #(
     case (state)
       IDLE: begin
         {step, group, begins} <= 0;
+        next_pass <= 17'(H);
         {adds, reverses, length, num_groups} <= {accumulate, reverse, d, groups};
         top <= d - 1'b1;
         last_step <= {1'b0, d} + 17'(H - 2);
@@ -109,7 +109,8 @@ module convolution_sequencer #(
         if (step == 17'(H - 1)) begin
           step <= 0;
           begins <= end_pass ? 0 : next_pass;
-          element <= (end_pass ? 17'd0 : next_pass) + 17'(H - 1);
+          next_pass <= end_pass ? 17'(H) : next_pass + 17'(H);
+          element <= end_pass ? 17'(H - 1) : next_pass + 17'(H - 1);
           if (end_pass) begin
             start <= top == 0 ? 16'd0 : reverses ? top : 16'd1;
             group <= group + 1'b1;

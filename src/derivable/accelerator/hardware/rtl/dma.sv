@@ -22,7 +22,7 @@ module dma #(
     output logic           read,
     input  logic           read_granted,
     output logic [31:0]    read_address,
-    input  logic [8*L-1:0] read_data,     // four cycles after the grant
+    input  logic [8*L-1:0] read_data,     // five cycles after the grant
     output logic           write,
     input  logic           write_granted,
     output logic [31:0]    write_address,
@@ -89,11 +89,11 @@ module dma #(
   assign r_ready       = write && write_granted;
   assign taken         = r_valid && r_ready;
 
-  // Store: eight lines are buffered; four reads may be under way.
+  // Store: eight lines are buffered; five reads may be under way.
   logic [8*L-1:0] buffer[8];
   logic [2:0]     buffer_in, buffer_out;
   logic [3:0]     held;      // lines in the buffer and under way to it
-  logic [3:0]     underway;  // reads granted one to four cycles ago
+  logic [4:0]     underway;  // reads granted one to five cycles ago
   logic [3:0]     filled;    // lines in the buffer
   logic           sent, granted;
   logic [31:0]    send_address;  // off-chip address of the line that is sent next: it says where bursts end
@@ -107,10 +107,10 @@ module dma #(
   assign b_ready      = 1'b1;
 
   always_ff @(posedge clk) begin
-    underway <= {underway[2:0], granted};
+    underway <= {underway[3:0], granted};
     held     <= held + 4'(granted) - 4'(sent);
-    filled   <= filled + 4'(underway[3]) - 4'(sent);
-    if (underway[3]) begin
+    filled   <= filled + 4'(underway[4]) - 4'(sent);
+    if (underway[4]) begin
       buffer[buffer_in] <= read_data;
       buffer_in         <= buffer_in + 3'd1;
     end

@@ -2,7 +2,7 @@
 // grants the reads. The first `spread` words of the line are dealt out to the banks: bank first + j has word j mod spread.
 // A word of P that is wider than a line takes two cycles, one for each half.
 //
-// Timing: the first word is read in the cycle after the instruction is accepted, and written 5 cycles later; `done` the
+// Timing: the first word is read in the cycle after the instruction is accepted, and written 6 cycles later; `done` the
 // cycle after the last write.
 module mover #(
     parameter int H = 8,
@@ -21,7 +21,7 @@ module mover #(
     output logic            read,
     input  logic            granted,
     output logic [31:0]     read_address,
-    input  logic [8*L-1:0]  read_data,      // four cycles after the grant
+    input  logic [8*L-1:0]  read_data,      // five cycles after the grant
 
     output logic            write,
     output logic [1:0]      write_memory,   // A, B, K, P
@@ -76,13 +76,13 @@ module mover #(
 
   // Beside the read: the word, the bank, the half, whether it is the last.
   localparam int BESIDE = 3 + TO + 4;
-  logic [BESIDE-1:0] beside_0, beside_4;
-  logic              go_4, last_4, second_4;
-  logic [TO-1:0]     to_4;
-  logic [3:0]        bank_4;
+  logic [BESIDE-1:0] beside_0, beside_5;
+  logic              go_5, last_5, second_5;
+  logic [TO-1:0]     to_5;
+  logic [3:0]        bank_5;
   assign beside_0 = {addresses[2*BITS+:4], addresses[BITS+:TO], second, step && &last, taken};
-  delay #(.BITS(BESIDE), .CYCLES(4)) to_data (.clk, .in(beside_0), .out(beside_4));
-  assign {bank_4, to_4, second_4, last_4, go_4} = beside_4;
+  delay #(.BITS(BESIDE), .CYCLES(5)) to_data (.clk, .in(beside_0), .out(beside_5));
+  assign {bank_5, to_5, second_5, last_5, go_5} = beside_5;
 
   // Bytes from `valid` on are zero in A and B. Which they are is known before the first line comes.
   logic [8*L-1:0] kept;
@@ -114,19 +114,19 @@ module mover #(
   assign word_p = (64 * W)'(read_data);
 
   logic [2*N+16-1:0] banks;
-  logic last_5;
+  logic last_6;
   always_ff @(posedge clk) begin
     banks         <= ((2 * N + 16)'(1) << held[MOVE_BANKS_LSB+:MOVE_BANKS_BITS]) - (2 * N + 16)'(1);
-    write         <= go_4;
+    write         <= go_5;
     write_memory  <= held[OPERATION_LSB+:2];
-    write_banks   <= N'(banks << bank_4);
-    write_address <= 32'(to_4);
+    write_banks   <= N'(banks << bank_5);
+    write_address <= 32'(to_5);
     a_words       <= dealt_a;
     b_words       <= dealt_b;
-    p_word        <= second_4 ? {word_p[32*W-1:0], word_p[32*W-1:0]} : word_p;
-    p_half        <= !IS_SPLIT ? 2'b11 : second_4 ? 2'b10 : 2'b01;
-    last_5        <= go_4 && last_4;
-    done          <= last_5;
+    p_word        <= second_5 ? {word_p[32*W-1:0], word_p[32*W-1:0]} : word_p;
+    p_half        <= !IS_SPLIT ? 2'b11 : second_5 ? 2'b10 : 2'b01;
+    last_6        <= go_5 && last_5;
+    done          <= last_6;
 
     if (taken && IS_SPLIT && is_p) second <= !second;
     if (accepted) begin
@@ -136,7 +136,7 @@ module mover #(
       second  <= 1'b0;
     end
     if (step && &last) issuing <= 1'b0;
-    if (last_5) active <= 1'b0;
+    if (last_6) active <= 1'b0;
     if (rst) begin
       active  <= 1'b0;
       issuing <= 1'b0;

@@ -19,8 +19,9 @@
 // A field below that is negative borrows one from the field above it. The lowest field has none below it; the highest
 // is one too small exactly if bit 17, the sign of all that is below it, is set.
 //
-// Timing: three cycles, the registers of the operands, behind the multiplier and behind what is taken of it, which keep
-// their values without `enable`. `nibbles` and `split` stand still while an instruction runs.
+// Timing: four cycles, the registers of the operands, those of a hardware multiplier behind it, those of the fabric, for
+// the way from one to the other is long, and those behind what is taken of it. They keep their values without `enable`.
+// `nibbles` and `split` stand still while an instruction runs.
 module multiplier (
     input  wire        clk,
     input  wire        enable,
@@ -36,7 +37,7 @@ module multiplier (
   endfunction
 
   reg signed [13:0] x, y;
-  reg signed [25:0] fields;
+  reg signed [25:0] whole, fields;
   // The highest field, as it is below 2^16 times which the lowest stands, and with the lowest added.
   wire one = fields[17];
   wire [15:0] above = {{8{fields[25]}}, fields[25:18]} + {16{!one && fields[7]}} + {15'b0, one && !fields[7]};
@@ -45,7 +46,8 @@ module multiplier (
     if (enable) begin
       x      <= nibbles ? both(a) : {{6{a[7]}}, a};
       y      <= nibbles ? both(b) : {{6{b[7]}}, b};
-      fields <= 26'(x * y);
+      whole  <= 26'(x * y);
+      fields <= whole;
       if (!nibbles) product <= {{16{fields[15]}}, fields[15:0]};
       else if (split) product <= {above, {8{fields[7]}}, fields[7:0]};
       else product <= {{23{sum[8]}}, sum};

@@ -20,7 +20,7 @@
 // as the sums, and a sum that is one row further down meets a value that is one place earlier in the stream.
 //
 // Timing: an input from the left is in `streaming` after 1 cycle (from above after 2), its product leaves the multiplier
-// three cycles later, and is in `sum` one cycle later. While `load` is set the stationary registers of a column shift
+// four cycles later, and is in `sum` one cycle later. While `load` is set the stationary registers of a column shift
 // down; the product of the cycle in which they first shift is still that of the old value. Without `enable` all registers
 // keep their values.
 module processing_element (

@@ -3,7 +3,7 @@
 // VEC asks for none, one or both of its operands, which it gets together. As long as all that is asked for is at most two
 // reads, all is granted. Else who was refused in the last cycle comes first, so that nobody waits for long.
 //
-// Timing: grants are combinational; data are those of the cache, four cycles later, and the port that was granted is
+// Timing: grants are combinational; data are those of the cache, five cycles later, and the port that was granted is
 // remembered until then.
 module read_ports #(
     parameter int L = 32
@@ -55,7 +55,7 @@ module read_ports #(
   assign address_1 = b_on_1 ? vec_address_b : store_granted && store_on_1 ? store_address : move_address;
 
   logic store_from_1, move_from_0;
-  delay #(.BITS(2), .CYCLES(4)) until_data (.clk, .in({store_on_1, move_on_0}), .out({store_from_1, move_from_0}));
+  delay #(.BITS(2), .CYCLES(5)) until_data (.clk, .in({store_on_1, move_on_0}), .out({store_from_1, move_from_0}));
   assign vec_data_a = data_0;
   assign vec_data_b = data_1;
   assign store_data = store_from_1 ? data_1 : data_0;

@@ -12,8 +12,8 @@
 // H cycles with `load` bring H vertical words in, the one for the lowest row first.
 //
 // Timing, counted from the cycle in which a value is at the port to that in which its sum is at the port `sums`:
-//   GEMM               H + 4 + w cycles in column w, from the value of row 0
-//   circular           H + 5 cycles in all columns, from the value of the stream that row 0 adds to that sum
+//   GEMM               H + 5 + w cycles in column w, from the value of row 0
+//   circular           H + 6 cycles in all columns, from the value of the stream that row 0 adds to that sum
 // so that a tile of M rows needs H + (H + W + M - 2) cycles until the next one may load, and a pass over vectors of
 // length d H + (H - 1 + d) + H: weights or vectors, then the stream and its warm-up, then the way down.
 module sub_array #(

@@ -1,7 +1,7 @@
 // The SIMD unit: arithmetic on lanes, from C and X to X. A step a cycle, as long as the cache grants its reads.
 //
 //   loops -> addresses -> X, C, P -> unpack -> operation -> along -> across -> requantise -> pack -> X
-//   cycle 0                1..4       4        5..11        12       (tree)    13..20       21      21
+//   cycle 0                1..5       5        6..12        13       (tree)    14..21       22      22
 //
 //   along   sums (or maxima) over the inner loop, which stay in the lane; one result at its end
 //   across  sums (or maxima) over the lanes, by a tree of clog2(S) levels; the result is in lane 0
@@ -11,8 +11,8 @@
 //
 // What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
 //
-// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 21 cycles later,
-// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 24 cycles
+// Timing: the first step is read in the cycle after the instruction is accepted; its result is written 22 cycles later,
+// and clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 25 cycles
 // after its last step on.
 module vector_unit #(
     parameter int W = 8,
@@ -34,7 +34,7 @@ module vector_unit #(
     input  logic            granted,
     output logic [31:0]     address_a,
     output logic [31:0]     address_b,
-    input  logic [8*L-1:0]  data_a,         // four cycles after the grant
+    input  logic [8*L-1:0]  data_a,         // five cycles after the grant
     input  logic [8*L-1:0]  data_b,
     input  logic            pause,          // no step in this cycle
     output logic            paused,         // there would have been one
@@ -46,7 +46,7 @@ module vector_unit #(
     output logic            c_read,
     output logic [3:0]      c_bank,
     output logic [31:0]     c_address,
-    input  logic [32*W-1:0] c_data,         // four cycles after c_read
+    input  logic [32*W-1:0] c_data,         // five cycles after c_read
 
     input  logic            p_write,
     input  logic [1:0]      p_half,         // low: what is added, high: what multiplies
@@ -126,7 +126,7 @@ module vector_unit #(
   // The memory P: what is added is read beside the operands, what multiplies beside the result.
   logic [32*W-1:0] memory_added[P_WORDS];
   logic [32*W-1:0] memory_multiplied[P_WORDS];
-  logic [32*W-1:0] added, added_4, multiplied;
+  logic [32*W-1:0] added, added_5, multiplied;
   logic [P_BITS-1:0] p_late;
   always_ff @(posedge clk) begin
     if (p_write && p_half[0]) memory_added[p_address[P_BITS-1:0]] <= p_data[32*W-1:0];
@@ -134,60 +134,60 @@ module vector_unit #(
     added      <= memory_added[addresses[3*BITS+:P_BITS]];
     multiplied <= memory_multiplied[p_late];
   end
-  delay #(.BITS(32 * W), .CYCLES(3)) added_to_4 (.clk, .in(added), .out(added_4));
+  delay #(.BITS(32 * W), .CYCLES(4)) added_to_5 (.clk, .in(added), .out(added_5));
 
   // What goes beside a step, from cycle to cycle.
   localparam int BESIDE = 7 + P_BITS + BITS;
-  logic              go_12, last_12, end_12, result_12, tail_12, first_12, half_4;
-  logic [BITS-1:0]   y_12;
-  logic [P_BITS-1:0] p_12;
-  logic [BESIDE-1:0] beside_0, beside_4, beside_12;
+  logic              go_13, last_13, end_13, result_13, tail_13, first_13, half_5;
+  logic [BITS-1:0]   y_13;
+  logic [P_BITS-1:0] p_13;
+  logic [BESIDE-1:0] beside_0, beside_5, beside_13;
   logic              tail, result;
   assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
   assign result   = !is_along || last[2];
   assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, last[2], result, tail, first[2], step};
-  delay #(.BITS(BESIDE), .CYCLES(4)) to_4 (.clk, .in(beside_0), .out(beside_4));
-  delay #(.BITS(BESIDE), .CYCLES(8)) to_12 (.clk, .in(beside_4), .out(beside_12));
-  assign half_4 = beside_4[BESIDE-1];
-  assign {y_12, p_12, last_12, end_12, result_12, tail_12, first_12, go_12} = beside_12[BESIDE-2:0];
+  delay #(.BITS(BESIDE), .CYCLES(5)) to_5 (.clk, .in(beside_0), .out(beside_5));
+  delay #(.BITS(BESIDE), .CYCLES(8)) to_13 (.clk, .in(beside_5), .out(beside_13));
+  assign half_5 = beside_5[BESIDE-1];
+  assign {y_13, p_13, last_13, end_13, result_13, tail_13, first_13, go_13} = beside_13[BESIDE-2:0];
 
   // Which lanes take part, in a whole step and in one with a tail.
-  logic [S-1:0] whole_lanes, tail_lanes, lanes_12;
+  logic [S-1:0] whole_lanes, tail_lanes, lanes_13;
   for (genvar j = 0; j < S; j++) begin : taking_part
     if (j < W) assign whole_lanes[j] = 1'b1;
     else assign whole_lanes[j] = !from_c;
     assign tail_lanes[j] = whole_lanes[j] && 8'(j) < held[VEC_TAIL_LSB+:8];
   end
-  assign lanes_12 = tail_12 ? tail_lanes : whole_lanes;
+  assign lanes_13 = tail_13 ? tail_lanes : whole_lanes;
 
-  // Cycle 4: words become lanes.
-  logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_4, b_4, a_5, b_5;
+  // Cycle 5: words become lanes.
+  logic [32*S-1:0] word_c, lanes_x, lanes_c, lanes_b, a_5, b_5, a_6, b_6;
   logic [32*W-1:0] half_c;
-  assign half_c = type_a == TYPE_I16 && half_4 ? c_data >> (16 * W) : c_data;
+  assign half_c = type_a == TYPE_I16 && half_5 ? c_data >> (16 * W) : c_data;
   assign word_c = (32 * S)'(half_c);
   unpack #(.LANES(S)) of_x (.word(data_a[32*S-1:0]), .element_type(type_a), .is_one(is_one_a), .lanes(lanes_x));
   unpack #(.LANES(S)) of_c (.word(word_c), .element_type({1'b1, type_a[0]}), .is_one(is_one_a), .lanes(lanes_c));
   unpack #(.LANES(S)) of_b (
       .word(data_b[32*S-1:0]), .element_type(held[VEC_B_TYPE_LSB+:2]), .is_one(held[VEC_B_ONE_LSB]), .lanes(lanes_b)
   );
-  assign a_4 = from_c ? lanes_c : lanes_x;
-  assign b_4 = is_drain ? (32 * S)'(added_4) : is_b_read ? lanes_b : {S{held[VEC_B_LSB+:32]}};
+  assign a_5 = from_c ? lanes_c : lanes_x;
+  assign b_5 = is_drain ? (32 * S)'(added_5) : is_b_read ? lanes_b : {S{held[VEC_B_LSB+:32]}};
   always_ff @(posedge clk) begin
-    a_5 <= a_4;
-    b_5 <= b_4;
+    a_6 <= a_5;
+    b_6 <= b_5;
   end
 
-  // Cycles 5 to 12: the operation, then the result of this step or of the inner loop so far.
+  // Cycles 6 to 13: the operation, then the result of this step or of the inner loop so far.
   localparam logic [63:0] LOWEST = 64'h8000_0000_0000_0000;
-  logic [64*S-1:0] v_13;
+  logic [64*S-1:0] v_14;
   for (genvar j = 0; j < S; j++) begin : lanes
-    logic signed [63:0] v_12, fresh, so_far;
-    lane arithmetic (.clk, .operation, .a(a_5[32*j+:32]), .b(b_5[32*j+:32]), .v(v_12));
-    assign fresh         = lanes_12[j] ? v_12 : is_max ? LOWEST : 64'sd0;
-    assign v_13[64*j+:64] = so_far;
+    logic signed [63:0] v_13, fresh, so_far;
+    lane arithmetic (.clk, .operation, .a(a_6[32*j+:32]), .b(b_6[32*j+:32]), .v(v_13));
+    assign fresh         = lanes_13[j] ? v_13 : is_max ? LOWEST : 64'sd0;
+    assign v_14[64*j+:64] = so_far;
     always_ff @(posedge clk) begin
-      if (go_12) begin
-        if (!is_along || first_12) so_far <= fresh;
+      if (go_13) begin
+        if (!is_along || first_13) so_far <= fresh;
         else if (!is_max) so_far <= so_far + fresh;
         else if (fresh > so_far) so_far <= fresh;
       end
@@ -196,26 +196,26 @@ module vector_unit #(
 
   // A lane is written if it took part in any step of the inner loop; only the last step may have a tail.
   logic tail_kept, tail_of_result;
-  assign tail_of_result = is_along && !first_12 ? tail_kept : tail_12;
-  always_ff @(posedge clk) if (go_12) tail_kept <= tail_of_result;
+  assign tail_of_result = is_along && !first_13 ? tail_kept : tail_13;
+  always_ff @(posedge clk) if (go_13) tail_kept <= tail_of_result;
 
   // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
   localparam int LATER = 4 + P_BITS + BITS;
-  logic [LATER-1:0]  later_12, later_tree, later;
+  logic [LATER-1:0]  later_13, later_tree, later;
   logic [63:0]       v_tree;
-  logic              go_21, last_21, end_21, tail_21;
-  logic [BITS-1:0]   y_21;
-  logic [P_BITS-1:0] p_21;
-  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_13), .result(v_tree));
-  assign later_12 = {end_12, y_12, p_12, last_12, tail_of_result, go_12 && result_12};
-  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_12), .out(later_tree));
-  assign later  = is_across ? later_tree : later_12;
+  logic              go_22, last_22, end_22, tail_22;
+  logic [BITS-1:0]   y_22;
+  logic [P_BITS-1:0] p_22;
+  reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_14), .result(v_tree));
+  assign later_13 = {end_13, y_13, p_13, last_13, tail_of_result, go_13 && result_13};
+  delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_13), .out(later_tree));
+  assign later  = is_across ? later_tree : later_13;
   assign p_late = later[3+:P_BITS];
-  logic [LATER-1:0] later_21;
-  delay #(.BITS(LATER), .CYCLES(9)) to_21 (.clk, .in(later), .out(later_21));
-  assign {end_21, y_21, p_21, last_21, tail_21, go_21} = later_21;
+  logic [LATER-1:0] later_22;
+  delay #(.BITS(LATER), .CYCLES(9)) to_22 (.clk, .in(later), .out(later_22));
+  assign {end_22, y_22, p_22, last_22, tail_22, go_22} = later_22;
 
-  // Cycles 13 to 20 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
+  // Cycles 14 to 21 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
   logic [63:0]        half;
   logic [ 5:0]        shift;
   logic signed [31:0] of_type, low, high, least, most;
@@ -236,8 +236,8 @@ module vector_unit #(
   for (genvar j = 0; j < S; j++) begin : narrow
     logic [63:0] wide;
     logic [31:0] multiplier;
-    if (j == 0) assign wide = is_across ? v_tree : v_13[63:0];
-    else assign wide = v_13[64*j+:64];
+    if (j == 0) assign wide = is_across ? v_tree : v_14[63:0];
+    else assign wide = v_14[64*j+:64];
     if (j < W) assign multiplier = is_drain ? multiplied[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     else assign multiplier = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
     requantise to_type (
@@ -252,13 +252,13 @@ module vector_unit #(
     );
   end
 
-  // Cycle 21: the result goes into the cache.
-  logic [S-1:0]    live_21;
+  // Cycle 22: the result goes into the cache.
+  logic [S-1:0]    live_22;
   logic [32*S-1:0] packed_y;
   logic [4*S-1:0]  packed_mask;
-  assign live_21 = is_across ? S'(1) : tail_21 ? tail_lanes : whole_lanes;
+  assign live_22 = is_across ? S'(1) : tail_22 ? tail_lanes : whole_lanes;
   pack #(.LANES(S)) to_word (
-      .lanes(y), .live(live_21), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
+      .lanes(y), .live(live_22), .element_type(held[VEC_Y_TYPE_LSB+:2]), .word(packed_y), .mask(packed_mask)
   );
   // Or it is turned before that.
   localparam int TURNED = 1 << $clog2(S);
@@ -271,13 +271,13 @@ module vector_unit #(
   turner #(.S(S), .BITS(BITS)) turn (
       .clk,
       .rst,
-      .valid(go_21 && is_turned),
+      .valid(go_22 && is_turned),
       .row(bytes),
-      .is_end(end_21),
-      .is_last(last_21),
+      .is_end(end_22),
+      .is_last(last_22),
       .lanes(width),
-      .used(tail_21 ? held[VEC_TAIL_LSB+:8] : width),
-      .address(y_21),
+      .used(tail_22 ? held[VEC_TAIL_LSB+:8] : width),
+      .address(y_22),
       .stride(held[VEC_Y2_LSB+:BITS]),
       .write(turned_write),
       .write_address(turned_address),
@@ -287,9 +287,9 @@ module vector_unit #(
   );
 
   logic is_over;  // the last result is written
-  assign is_over       = is_turned ? turned_last : go_21 && last_21;
-  assign write         = is_turned ? turned_write : go_21;
-  assign write_address = is_turned ? 32'(turned_address) : 32'(y_21);
+  assign is_over       = is_turned ? turned_last : go_22 && last_22;
+  assign write         = is_turned ? turned_write : go_22;
+  assign write_address = is_turned ? 32'(turned_address) : 32'(y_22);
   assign write_data    = is_turned ? (8 * L)'(turned_data) : (8 * L)'(packed_y);
   assign write_mask    = is_turned ? L'(turned_mask) : L'(packed_mask);
 
@@ -312,5 +312,5 @@ module vector_unit #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, data_a, data_b, p_21, p_address, first, addresses, beside_12};
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_22, p_address, first, addresses, beside_13};
 endmodule
