@@ -1,5 +1,6 @@
 """Instructions: bits, printed form, validator, the text for the hardware."""
 
+import itertools
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from accelerator.readers import decode, parse
 from derivable.accelerator.hardware.elaboration import package
 from derivable.accelerator.machine import hazards
 from derivable.accelerator.machine.instructions import (
+    BITS,
     FIELDS,
     KINDS,
     NUM_UNITS,
@@ -141,3 +143,74 @@ def test_a_machine_is_checked():
     for wrong in ({"height": 6}, {"lanes": 6}, {"line": 16, "lanes": 8}, {"sub_arrays": 0}, {"x": 100}):
         with pytest.raises(DerivableError):
             Machine(**wrong)
+
+
+def _steps(start, counts, strides):
+    """Where each step of some loops begins."""
+    for place in itertools.product(*map(range, counts)):
+        yield place, start + sum(i * stride for i, stride in zip(place, strides))
+
+
+def _bytes_of_lanes(of, name):
+    """Bytes of X that an operand or the result of lanes is in, one by one."""
+    counts = [of.n0, of.n1, of.n2]
+    strides = [getattr(of, f"{name}{loop}") for loop in range(3)]
+    bits = BITS[getattr(of, f"{name}_type")]
+    found = set()
+    for place, at in _steps(getattr(of, name), counts, strides):
+        is_last = place[2] == counts[2] - 1 if of.tail_inner else place[1] == counts[1] - 1
+        for lane in range(of.tail if of.tail and is_last else MACHINE.lanes):
+            if name == "y" and of.turned:
+                found.add(at - place[2] * strides[2] + lane * strides[2] + place[2])
+            else:
+                found.update(range(at + lane * bits // 8, at + (lane * bits + bits + 7) // 8))
+    return found
+
+
+def _random_lanes(rng):
+    stride = [int(rng.choice([0, 4, 8, -16, 40, 80, 120, 240])) for _ in range(9)]
+    names = [f"{name}{loop}" for name in "aby" for loop in range(3)]
+    turned = int(rng.integers(2))
+    counts = {f"n{loop}": int(rng.integers(1, 5)) for loop in range(3)}
+    return Vector(
+        operation="add", b_from="X", **counts, **dict(zip(names, stride)), turned=turned,
+        a=int(rng.integers(2000, 2100)), b=int(rng.integers(2000, 2100)), y=int(rng.integers(2000, 2100)),
+        a_type=str(rng.choice(["i8", "i16"])), b_type="i8", y_type="i8" if turned else str(rng.choice(["i8", "i16"])),
+        tail=int(rng.integers(0, 4)), tail_inner=0 if turned else int(rng.integers(2)),
+    )  # fmt: skip
+
+
+def test_instructions_that_share_a_byte_meet_and_those_in_other_parts_of_rows_do_not():
+    rng = np.random.default_rng(0)
+    met, apart = 0, 0
+    for _ in range(400):
+        pair = [_random_lanes(rng) for _ in range(2)]
+        listed = [list(hazards.regions(MACHINE, of)) for of in pair]
+        touched = [[_bytes_of_lanes(of, name) for name in "aby"] for of in pair]
+        for (one, bytes_one), (other, bytes_other) in itertools.product(*(zip(*each) for each in zip(listed, touched))):
+            assert one.start == min(bytes_one)
+            assert one.stop == max(bytes_one) + 1
+            if bytes_one & bytes_other:
+                assert one.meets(other) == (one.is_written or other.is_written)
+                met += 1
+            elif one.start < other.stop and other.start < one.stop and not one.meets(other):
+                apart += one.is_written or other.is_written
+    assert met > 1000
+    assert apart > 100
+
+
+def test_rows_of_which_each_instruction_has_a_part():
+    """Two write parts of rows, a third reads one of them, a fourth writes all: only what meets has to wait."""
+    memory = hazards.Memory()
+
+    def touch(number, start, is_written, width=8):
+        return memory.touch(number, hazards.Region("X", 0, hazards._extent(start, (4,), (32,), width), is_written))
+
+    assert touch(0, 0, True) == set()
+    assert touch(1, 8, True) == set()
+    assert touch(2, 8, False) == {1}
+    assert touch(3, 0, True) == {0}
+    assert touch(4, 4, False) == {1, 3}
+    assert touch(5, 8, True) == {1, 2, 4}
+    assert touch(6, 0, True, width=32) == {3, 4, 5}
+    assert touch(7, 16, False) == {6}

@@ -19,6 +19,7 @@ import numpy as np
 from derivable.accelerator.lower import lower_lanes as lanes
 from derivable.accelerator.lower import lower_products as products
 from derivable.accelerator.lower import lower_vectors as vectors
+from derivable.accelerator.lower.emission import Section
 from derivable.accelerator.lower.lowering_state import State, channels_last, wanted_border
 from derivable.accelerator.lower.ordering import quickest
 from derivable.accelerator.lower.passes import Pass, write
@@ -80,6 +81,7 @@ class Lowered:
     cache    bytes of the cache that are used
     reach    words or bytes of each memory, up to the last that the program touches
     chain    cycles of the longest chain of instructions each of which has to wait for the one before
+    sections as they were written, before they were put in order
     swapped  products of which the value stands still and the constant streams
     """
 
@@ -92,6 +94,7 @@ class Lowered:
     cache: int
     reach: Mapping[str, int]
     chain: int
+    sections: tuple[Section, ...] = field(repr=False)
     swapped: frozenset[str] = frozenset()
 
     @property
@@ -207,6 +210,7 @@ def lower(
         state.cache.most,
         state.emitter.reach,
         state.emitter.chain,
+        tuple(state.emitter.sections),
         frozenset(state.swapped),
     )
 

@@ -2,16 +2,22 @@
 
 Two instructions of different units conflict if both touch a region of a memory, or a sub-array, and one changes it.
 Then the later one has to need the earlier one, or one after it of its unit, or something that does. A region is an
-interval of words or bytes from the first to the last that is touched: two instructions that interleave without meeting
-count as in conflict.
+interval of words or bytes from the first to the last that is touched, and of loops in rows the part of each row:
+
+    bytes   0       1000      2000      3000
+            |--##-----|--##-----|--##-----|         start 30, stop 2050, period 1000, phase 30, width 20
+
+Instructions on different parts of the same rows are not in conflict. Others that interleave without meeting are.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -36,13 +42,23 @@ from derivable.core.diagnostics import DerivableError, DomainError, LayoutError,
 
 @dataclass(frozen=True)
 class Region:
-    """Bytes of X or of off-chip memory, words of a bank of A, B, K, C or of P, or a sub-array; `stop` is excluded."""
+    """Bytes of X or of off-chip memory, words of a bank of A, B, K, C or of P, or a sub-array; `stop` is excluded.
+
+    span        start and stop, and of what is touched in rows the part of each row
+    """
 
     memory: str
     bank: int
-    start: int
-    stop: int
+    span: Span
     is_written: bool
+
+    @property
+    def start(self) -> int:
+        return self.span.start
+
+    @property
+    def stop(self) -> int:
+        return self.span.stop
 
     def __str__(self) -> str:
         what = self.memory if self.memory in ("X", "P", "off-chip") else f"{self.memory}[{self.bank}]"
@@ -54,16 +70,47 @@ class Region:
             and (self.memory, self.bank) == (other.memory, other.bank)
             and self.start < other.stop
             and other.start < self.stop
+            and not _are_apart(self.span, other.span)
         )
 
 
+class Span(NamedTuple):
+    """From `start` on, before `stop`, what is touched: of each `period` from `phase` on the first `width`, or with a
+    period of 0 all."""
+
+    start: int
+    stop: int
+    period: int = 0
+    phase: int = 0
+    width: int = 0
+
+
+def _are_apart(one: Span, other: Span) -> bool:
+    """Whether two spans have different parts of the same rows."""
+    common = math.gcd(one.period, other.period) if one.period and other.period else 0
+    distance = (other.phase - one.phase) % common if common else 0
+    return one.width <= distance and distance + other.width <= common if common else False
+
+
+def _covers(one: Span, other: Span) -> bool:
+    """Whether a span has all that another one has between its start and its stop."""
+    if not one.period:
+        return True
+    if not other.period or other.period % one.period:
+        return False
+    return (other.phase - one.phase) % one.period + other.width <= one.width
+
+
+Touch: TypeAlias = tuple[int, Span]  # an instruction, and what it touches
+
+
 class Memory:
-    """Of each interval of a memory, the instruction that wrote it last, and those that have read it since."""
+    """Of each interval of a memory, the instructions that wrote it last, and those that have read it since."""
 
     def __init__(self) -> None:
         self.starts = [0]
-        self.writers: list[int] = [-1]
-        self.readers: list[frozenset[int]] = [frozenset()]
+        self.writers: list[tuple[Touch, ...]] = [()]
+        self.readers: list[tuple[Touch, ...]] = [()]
 
     def _cut(self, place: int) -> int:
         at = bisect_right(self.starts, place) - 1
@@ -76,16 +123,22 @@ class Memory:
 
     def touch(self, number: int, region: Region) -> set[int]:
         """The instructions that have to be done before this one touches a region."""
-        first, last = self._cut(region.start), self._cut(region.stop)
-        found = set(self.writers[first:last])
-        if region.is_written:
-            found.update(*self.readers[first:last])
-            self.starts[first:last] = [region.start]
-            self.writers[first:last] = [number]
-            self.readers[first:last] = [frozenset()]
+        span = region.span
+        first, last = self._cut(span.start), self._cut(span.stop)
+        touches = [*self.writers[first:last], *(self.readers[first:last] if region.is_written else ())]
+        found = {other for each in touches for other, of in each if not _are_apart(of, span)}
+        own = ((number, span),)
+        if not region.is_written:
+            self.readers[first:last] = [each + own for each in self.readers[first:last]]
+        elif not span.period:
+            self.starts[first:last], self.writers[first:last], self.readers[first:last] = [span.start], [own], [()]
         else:
-            self.readers[first:last] = [readers | {number} for readers in self.readers[first:last]]
-        return found - {-1, number}
+            # What is in other parts of the rows stays.
+            for of in (self.writers, self.readers):
+                left = (tuple(each for each in listed if not _covers(span, each[1])) for listed in of[first:last])
+                of[first:last] = list(left)
+            self.writers[first:last] = [each + own for each in self.writers[first:last]]
+        return found - {number}
 
 
 def lanes(machine: Machine, of: Vector) -> int:
@@ -98,10 +151,25 @@ def reads_b(of: Vector) -> bool:
     return of.b_from == "X" and of.operation in ("add", "sub", "mul", "max", "min")
 
 
-def _extent(start: int, counts: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
-    """From the first to after the last of what loops touch, `size` at each step."""
-    ends = [(count - 1) * stride for count, stride in zip(counts, strides)]
-    return start + sum(min(end, 0) for end in ends), start + sum(max(end, 0) for end in ends) + size
+def _extent(start: int, counts: tuple[int, ...], strides: tuple[int, ...], size: int) -> Span:
+    """What loops touch, `size` at each step."""
+    loops = [(stride, (count - 1) * stride) for count, stride in zip(counts, strides) if count > 1 and stride]
+    low, high = (start + sum(side(end, 0) for _, end in loops) for side in (min, max))
+    # Rows are those of the loop of which others and a step fill the smallest part.
+    rows = []
+    for period in {abs(stride) for stride, _ in loops}:
+        ends = [end for stride, end in loops if stride % period]
+        width = size + sum(map(abs, ends))
+        if width < period:
+            rows.append((width / period, -period, start + sum(min(end, 0) for end in ends), width))
+    _, period, phase, width = min(rows, default=(1, 0, 0, 0))
+    return Span(low, high + size, -period, phase, width)
+
+
+def _both(one: Span, other: Span) -> Span:
+    """A span with all that two have of rows that are the same."""
+    low, high = min(one.start, other.start), max(one.stop, other.stop)
+    return Span(low, high, *one[2:]) if one.period and _covers(one, other) else Span(low, high)
 
 
 def regions(machine: Machine, instruction: Instruction) -> Iterator[Region]:
@@ -109,32 +177,32 @@ def regions(machine: Machine, instruction: Instruction) -> Iterator[Region]:
     of = instruction
     if isinstance(of, Transfer):
         length, is_load = of.lines * machine.line, of.operation == "load"
-        yield Region("X", 0, of.x, of.x + length, is_load)
-        yield Region("off-chip", 0, of.far, of.far + length, not is_load)
+        yield Region("X", 0, Span(of.x, of.x + length), is_load)
+        yield Region("off-chip", 0, Span(of.far, of.far + length), not is_load)
     elif isinstance(of, Move):
         counts = (of.n0, of.n1, of.n2, of.n3)
         size = {"A": of.valid, "B": of.valid, "K": 4 * of.spread, "P": 8 * machine.width}[of.operation]
         if size:
-            yield Region("X", 0, *_extent(of.x, counts, (of.x0, of.x1, of.x2, of.x3), size), False)
+            yield Region("X", 0, _extent(of.x, counts, (of.x0, of.x1, of.x2, of.x3), size), False)
         span = _extent(of.to, counts, (of.to0, of.to1, of.to2, of.to3), 1)
         further = (counts[of.bank_loop] - 1) * of.spread if of.bank_loop < 4 else 0
         for bank in range(of.first, of.first + of.banks + further) if of.operation != "P" else (0,):
-            yield Region(of.operation, bank, *span, True)
+            yield Region(of.operation, bank, span, True)
     elif isinstance(of, Gemm):
         rows = of.n0 * of.n1 * of.n2
         for bank in range(of.arrays):
-            yield Region("sub-array", bank, bank, bank + 1, True)
-            yield Region("A", bank, of.a, of.a + of.columns * of.tiles * machine.height, False)
-            yield Region("K", bank, of.k, of.k + of.tiles, False)
+            yield Region("sub-array", bank, Span(bank, bank + 1), True)
+            yield Region("A", bank, Span(of.a, of.a + of.columns * of.tiles * machine.height), False)
+            yield Region("K", bank, Span(of.k, of.k + of.tiles), False)
             # Which words of B are read, K says.
-            yield Region("B", bank, of.b, of.b + of.reach if of.reach else machine.b, False)
-        yield Region("C", 0, of.c, of.c + of.columns * rows, True)
+            yield Region("B", bank, Span(of.b, of.b + of.reach if of.reach else machine.b), False)
+        yield Region("C", 0, Span(of.c, of.c + of.columns * rows), True)
     elif isinstance(of, Convolve):
         for bank in range(of.first, of.first + of.arrays):
-            yield Region("sub-array", bank, bank, bank + 1, True)
+            yield Region("sub-array", bank, Span(bank, bank + 1), True)
             for start, stride in ((of.a, of.a0), (of.b, of.b0)):
-                yield Region("A", bank, *_extent(start, (of.groups,), (stride,), of.length), False)
-            yield Region("C", bank, of.c, of.c + of.groups * of.length, True)
+                yield Region("A", bank, _extent(start, (of.groups,), (stride,), of.length), False)
+            yield Region("C", bank, Span(of.c, of.c + of.groups * of.length), True)
     elif isinstance(of, Vector):
         yield from _vector(machine, of)
 
@@ -142,51 +210,45 @@ def regions(machine: Machine, instruction: Instruction) -> Iterator[Region]:
 def _vector(machine: Machine, of: Vector) -> Iterator[Region]:
     counts, count = (of.n0, of.n1, of.n2), lanes(machine, of)
 
-    def extent(name: str, kind: str, is_one: bool, counts: tuple[int, ...], tail: int) -> tuple[int, int]:
+    def extent(name: str, kind: str, is_one: bool, counts: tuple[int, ...], tail: int) -> Span:
         start, strides = getattr(of, name), tuple(getattr(of, f"{name}{loop}") for loop in range(3))
 
-        def span(start: int, counts: tuple[int, ...], lanes: int) -> tuple[int, int]:
+        def span(start: int, counts: tuple[int, ...], lanes: int) -> Span:
             return _extent(start, counts, strides, ((1 if is_one else lanes) * BITS[kind] + 7) // 8)
 
         loop = 1 + of.tail_inner
         if not tail:
             return span(start, counts, count)
         before, last = (tuple(k if at == loop else n for at, n in enumerate(counts)) for k in (counts[loop] - 1, 1))
-        low, high = span(start + (counts[loop] - 1) * strides[loop], last, tail)
-        if counts[loop] == 1:
-            return low, high
-        others = span(start, before, count)
-        return min(low, others[0]), max(high, others[1])
+        ending = span(start + (counts[loop] - 1) * strides[loop], last, tail)
+        return ending if counts[loop] == 1 else _both(span(start, before, count), ending)
 
     if of.a_from == "C":
         half = int(of.a_type == "i16")
-        low, high = _extent(of.a, counts, (of.a0, of.a1, of.a2), 1)
-        yield Region("C", of.a_bank, low >> half, ((high - 1) >> half) + 1, False)
+        low, high, *_ = _extent(of.a, counts, (of.a0, of.a1, of.a2), 1)
+        yield Region("C", of.a_bank, Span(low >> half, ((high - 1) >> half) + 1), False)
     else:
-        yield Region("X", 0, *extent("a", of.a_type, bool(of.a_one), counts, of.tail), False)
+        yield Region("X", 0, extent("a", of.a_type, bool(of.a_one), counts, of.tail), False)
     if reads_b(of):
-        yield Region("X", 0, *extent("b", of.b_type, bool(of.b_one), counts, of.tail), False)
+        yield Region("X", 0, extent("b", of.b_type, bool(of.b_one), counts, of.tail), False)
     written = (of.n0, of.n1, 1 if of.along else of.n2)
     # A lane that took part in a step of the inner loop has a result, whether it did in the last one or not.
     tail = 0 if of.along and of.tail_inner and of.n2 > 1 else of.tail
     if of.turned:
-        yield Region("X", 0, *_transposed(of, count), True)
+        yield Region("X", 0, _transposed(of, count), True)
     else:
-        yield Region("X", 0, *extent("y", of.y_type, bool(of.across), written, tail), True)
+        yield Region("X", 0, extent("y", of.y_type, bool(of.across), written, tail), True)
     if of.operation == "drain":
-        yield Region("P", 0, of.p, of.p + of.n0, False)
+        yield Region("P", 0, Span(of.p, of.p + of.n0), False)
 
 
-def _transposed(of: Vector, lanes: int) -> tuple[int, int]:
-    """From the first to after the last of what is written the other way round."""
+def _transposed(of: Vector, lanes: int) -> Span:
+    """What is written the other way round."""
     strides = of.y0, of.y1, of.y2
     if not of.tail:
         return _extent(of.y, (of.n0, of.n1, lanes), strides, of.n2)
-    low, high = _extent(of.y + (of.n1 - 1) * of.y1, (of.n0, 1, of.tail), strides, of.n2)
-    if of.n1 == 1:
-        return low, high
-    others = _extent(of.y, (of.n0, of.n1 - 1, lanes), strides, of.n2)
-    return min(low, others[0]), max(high, others[1])
+    ending = _extent(of.y + (of.n1 - 1) * of.y1, (of.n0, 1, of.tail), strides, of.n2)
+    return ending if of.n1 == 1 else _both(_extent(of.y, (of.n0, of.n1 - 1, lanes), strides, of.n2), ending)
 
 
 def _sizes(machine: Machine, off_chip: int) -> dict[str, tuple[int, int]]:
