@@ -374,6 +374,7 @@ def design(
     from derivable.accelerator.numbers.quantisation import calibrate
     from derivable.accelerator.numbers.steps import steps_of
     from derivable.accelerator.operators.evaluation import in_passes
+    from derivable.accelerator.trace.onnx_file import rounded_by_file
     from derivable.accelerator.trace.trace import flat_inputs, trace, uncompiled
 
     integer(pes, "pes", SMALLEST_PES, hint=f"a sub-array has at least {SMALLEST_PES} elements")
@@ -384,8 +385,10 @@ def design(
     if calibration is not None:
         calibration = list(several(calibration, "calibration", "[inputs]"))
     model = uncompiled(model)
+    of_file = rounded_by_file(model)
     graph = trace(model, example_inputs, symbolic=symbolic)
-    formats = resolve(named, graph)
+    formats = resolve({**of_file.precision, **named}, graph)
+    scales = {**of_file.scales, **scales} if isinstance(scales, Mapping) else scales or of_file.scales
     samples = [example_inputs] if calibration is None else calibration
     arrays = [part for sample in samples for part in in_passes(graph, flat_inputs(model, sample))]
     if len(arrays) == 1:
@@ -398,7 +401,7 @@ def design(
     prepared = prepare(graph)
     parameters = model.named_parameters() if scales and hasattr(model, "named_parameters") else ()
     weights = {name: value.detach().cpu() for name, value in parameters}
-    steps = steps_of(scales or {}, prepared, formats, weights)
+    steps = steps_of(scales, prepared, formats, weights)
     quantised = calibrate(prepared, arrays, formats, steps)
     flow = dataflow(graph, precision=formats)
     if not flow.layers and not flow.vectors:

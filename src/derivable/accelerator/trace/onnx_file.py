@@ -14,6 +14,8 @@ from __future__ import annotations
 import keyword
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,13 @@ from torch import nn
 from derivable.accelerator.trace import onnx_shapes  # noqa: F401 - it enters its operators
 from derivable.accelerator.trace.decompositions import Refused
 from derivable.accelerator.trace.onnx_operators import OPERATORS, Call
+from derivable.accelerator.trace.onnx_quantised import LayerNumbers, has_rounding, read_quantised
 from derivable.core.diagnostics import DerivableError, ParseError, UnsupportedError
 from derivable.core.lazy import optional_module
 from derivable.core.registry import suggestion
 
 SUFFIX = ".onnx"
+_ROUNDED = "derivable.rounded"
 OLDEST = 11  # version of the operators, from which on what stands in the table holds
 # Names of the standard operators, and those of the exporters of Microsoft's runtime that are written the same way.
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -44,6 +48,8 @@ def is_onnx(model: Any) -> bool:
 def module_of_onnx(model: Any) -> torch.fx.GraphModule:
     """The module of a model of ONNX, whose arguments are the inputs of the graph.
 
+    `rounded_by_file` says what the file rounds.
+
     Raises MissingDependencyError without onnx and onnx_ir, ParseError for a file that is none or cannot be read, and
     UnsupportedError for nodes that torch has no functions for, with all their operators.
     """
@@ -56,7 +62,9 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
                 source=source or None,
                 hint="remove one of both",
             )
+    rounded = read_quantised(graph, source) if has_rounding(graph) else {}
     _refuse_operators(graph, source)
+    of_layers: dict[str, LayerNumbers] = {}
     root = nn.Module()
     traced = torch.fx.Graph()
     taken: set[str] = set()
@@ -72,6 +80,8 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
         target = _free(node.name or f"{node.op_type}_{number}", taken)
         attributes = {name: _attribute(each, source) for name, each in node.attributes.items()}
         root.add_module(target, Node(target, node.op_type, attributes, len(node.outputs), version))
+        if id(node) in rounded:
+            of_layers[target] = rounded[id(node)]
         inputs = [None if value is None or not value.name else nodes[value.name] for value in node.inputs]
         called = traced.call_module(target, tuple(inputs))
         if len(node.outputs) == 1:
@@ -81,7 +91,26 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
             if value.name:
                 nodes[value.name] = traced.call_function(_part, (called, k))
     traced.output(tuple(nodes[value.name] for value in graph.outputs))
-    return torch.fx.GraphModule(root, traced)
+    module = torch.fx.GraphModule(root, traced)
+    module.meta[_ROUNDED] = Rounded(
+        {name: of.scales for name, of in of_layers.items()}, {name: of.format for name, of in of_layers.items()}
+    )
+    return module
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Scales of operands and formats of layers by the names of nodes, as `design` takes them."""
+
+    scales: Mapping[str, Any]
+    precision: Mapping[str, str]
+
+
+def rounded_by_file(module: Any) -> Rounded:
+    """What a file of ONNX rounds, of the module that `module_of_onnx` made; nothing of other models."""
+    meta = getattr(module, "meta", None)
+    found = meta.get(_ROUNDED) if isinstance(meta, dict) else None
+    return found if isinstance(found, Rounded) else Rounded({}, {})
 
 
 class Node(nn.Module):
@@ -127,6 +156,8 @@ def _graph(model: Any, source: str) -> tuple[Any, int]:
             model = ir.load(source)
         elif not isinstance(model, ir.Model):
             model = ir.serde.deserialize_model(model)
+        elif has_rounding(model.graph):
+            model = model.clone()
         if model.functions:
             model = passes.InlinePass()(model.clone() if hasattr(model, "clone") else model).model
     except OSError as error:
