@@ -159,7 +159,9 @@ class _Reader:
         at = {name: attribute.value for name, attribute in node.attributes.items()}
         mode = str(at.get("rounding_mode", "ROUND")).upper()
         if mode not in ("ROUND", "HALF_EVEN"):
-            raise self.refuse(node, f"it rounds by {mode}, and the hardware to the nearest", 'rounding_mode="ROUND"')
+            raise self.refuse(
+                node, f"it rounds by {mode}, and the hardware to the nearest", "let the node round by ROUND"
+            )
         if bits.size != 1 or float(bits) != int(bits) or not 2 <= int(bits) <= 8:
             raise self.refuse(node, f"it has {bits.tolist()} bits, expected 2 to 8 of all numbers")
         most, narrow = 1 << int(bits), int(at.get("narrow", 0))
