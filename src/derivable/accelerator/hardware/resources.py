@@ -10,7 +10,7 @@ Printed form:
 
     DSP          512    4.2%
     LUT        59616    3.5%
-    FF         73248    2.1%
+    FF         86048    2.5%
     BRAM         106    2.0%
     URAM           1    0.1%
 """
