@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import derivable as dv
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import DerivableWarning, UnsupportedError
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx_ir")
@@ -165,7 +165,7 @@ def test_what_the_hardware_does_not_round_so_is_refused(nodes, constants, messag
 
 
 def test_a_step_that_the_hardware_has_not_is_a_warning():
-    with pytest.warns(dv.accelerator.CalibrationWarning, match="begin with -128 in the file, and with -127"):
+    with pytest.warns(DerivableWarning, match="begin with -128 in the file, and with -127"):
         module_of_onnx(model([*pair("x", "z8"), GEMM], **numbers()))
     layer = helper.make_node("Gemm", ["x", "w_q"], ["y"], transB=1)
     with pytest.raises(UnsupportedError, match="a weight is -128 steps"):

@@ -13,15 +13,13 @@ what gives some of its numbers as they are. Weights are replaced by what they ar
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from derivable.accelerator.numbers.precision import CalibrationWarning
-from derivable.core.diagnostics import UnsupportedError
+from derivable.core.diagnostics import UnsupportedError, warn
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 LAYERS = ("Conv", "Gemm", "MatMul")
@@ -237,11 +235,10 @@ class _Reader:
                     "the operands of a layer have one format: give both as many bits, of weights at most as many",
                 )
             if given.is_signed and given.least == -half:
-                warnings.warn(
+                warn(
                     f"steps of the input of node {node.name or self.numbers[id(node)]!r} begin with {-half} in the "
                     f"file, and with {1 - half} in the hardware, where zero is in the middle",
-                    CalibrationWarning,
-                    stacklevel=2,
+                    hint="a narrow range in the file gives both the same steps",
                 )
             scales["input"] = (float(given.scale), 0 if given.is_signed else -half)
         if weight is not None:
@@ -258,7 +255,7 @@ def read_quantised(graph: Any, source: str) -> dict[int, LayerNumbers]:
     """What layers of a graph of onnx_ir round, by the identity of their nodes. What rounds is removed from the graph.
 
     Raises UnsupportedError for what the hardware does not round so: zero points, scales of each channel of an input,
-    and what is read by something else than layers. Warns with CalibrationWarning of inputs with a step more.
+    and what is read by something else than layers. Warns with DerivableWarning of inputs with a step more.
     """
     return _Reader(graph, source).read()
 
