@@ -208,7 +208,7 @@ class _Reader:
                 )  # fmt: skip
             name = f"{last.outputs[0].name}_of_steps"
             tensor = ir.tensor((steps * scale).astype(np.float64), name=name)
-            kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+            kind, shape = ir.TensorType(tensor.dtype), ir.Shape(array.shape)
             value = ir.Value(name=name, const_value=tensor, type=kind, shape=shape)
             self.graph.register_initializer(value)
         ir.convenience.replace_all_uses_with(last.outputs[0], value)
