@@ -71,10 +71,11 @@ def refuse_unreadable(value: Any) -> None:
     if hasattr(value, "is_nested"):
         check_plain(value, "an operand")
     refuse_emptied(value, "an operand")
-    dtype = getattr(value, "dtype", None)
-    if dtype is not None and type(value).__module__.startswith("jax") and not hasattr(dtype, "kind"):
+    # The class says it first: Dynamo does not trace the property of a matrix of SciPy.
+    has_dtype = hasattr(type(value), "dtype")
+    if has_dtype and type(value).__module__.startswith("jax") and not hasattr(value.dtype, "kind"):
         raise UnsupportedError(
-            f"an operand is an array of {dtype}, and no numbers", hint="`jax.random.key_data(x)` has numbers"
+            f"an operand is an array of {value.dtype}, and no numbers", hint="`jax.random.key_data(x)` has numbers"
         )
 
 
