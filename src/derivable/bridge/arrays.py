@@ -70,6 +70,11 @@ def refuse_unreadable(value: Any) -> None:
         )
     if hasattr(value, "is_nested"):
         check_plain(value, "an operand")
+        if type(value).__name__ == "FakeTensor":
+            # Not before, as this works without torch.
+            from derivable.bridge.torch import check_has_numbers
+
+            check_has_numbers(value, "an operand")
     refuse_emptied(value, "an operand")
     # The class says it first: Dynamo does not trace the property of a matrix of SciPy.
     has_dtype = hasattr(type(value), "dtype")

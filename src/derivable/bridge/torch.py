@@ -41,12 +41,22 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return _NAMES[tensor.dtype]
 
 
+def check_has_numbers(tensor: torch.Tensor, what: str) -> None:
+    """Raise as `check_plain`, and UnsupportedError for a fake tensor outside of what computes with shapes alone."""
+    check_plain(tensor, what)
+    if type(tensor).__name__ == "FakeTensor" and not is_captured():
+        raise UnsupportedError(
+            f"{what} is a fake tensor, which has a shape and no numbers, outside of its mode",
+            hint="call this inside `with x.fake_mode:`",
+        )
+
+
 def as_leaf(value: Any, what: str) -> torch.Tensor:
     """A dense tensor on the CPU, or with CUDA. Raises UnsupportedError for others."""
     is_plain = type(value) in _PLAIN and value.is_cpu and value.layout is _STRIDED
     if is_plain and value.dtype is not _UINT64 and not value.is_nested:
         return value
-    check_plain(value, what)
+    check_has_numbers(value, what)
     if value.layout != torch.strided:
         raise UnsupportedError(f"{what} has the layout {value.layout}", hint="convert it: `x.to_dense()`")
     if not (value.is_cpu or value.is_cuda):

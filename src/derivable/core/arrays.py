@@ -69,25 +69,23 @@ def as_floats(values: Any, what: str) -> np.ndarray:
 
 def check_plain(tensor: Any, what: str) -> None:
     """Raise UnsupportedError for a tensor of torch that is no array of numbers: one with rows of different lengths,
-    with quantised numbers, with a mask, or without numbers, outside of what computes with shapes alone."""
+    with quantised numbers, or with a mask."""
     if tensor.is_nested:
         message = f"{what} is nested: its rows have different lengths"
         raise UnsupportedError(message, hint="fill the rows up: `x.to_padded_tensor(0.0)`")
     if tensor.is_quantized:
         raise UnsupportedError(f"{what} is quantised, of type {tensor.dtype}", hint="give `x.dequantize()`")
-    kind = type(tensor).__name__
-    if kind == "MaskedTensor":
+    if type(tensor).__name__ == "MaskedTensor":
         raise UnsupportedError(f"{what} is a masked tensor", hint="`x.to_tensor(0.0)` is zero where the mask is not")
-    if kind == "FakeTensor" and not sys.modules["torch"]._C._len_torch_dispatch_stack():
-        raise UnsupportedError(
-            f"{what} is a fake tensor, which has a shape and no numbers, outside of its mode",
-            hint="call this inside `with x.fake_mode:`",
-        )
 
 
 def readable(tensor: Any, what: str) -> Any:
-    """A tensor of torch as one that NumPy can read. Raises as `check_plain`."""
+    """A tensor of torch as one that NumPy can read. Raises as `check_plain`, and for one without numbers."""
     check_plain(tensor, what)
+    if type(tensor).__name__ == "FakeTensor":
+        raise UnsupportedError(
+            f"{what} is a fake tensor, which has a shape and no numbers", hint="give a tensor with numbers"
+        )
     if tensor.is_floating_point() and tensor.itemsize < 4 and str(tensor.dtype) != "torch.float16":
         tensor = tensor.float()
     return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor

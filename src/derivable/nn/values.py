@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derivable.bridge.torch import is_captured
+from derivable.bridge.torch import check_has_numbers, is_captured
 from derivable.bridge.torch_parts import physical
-from derivable.core.arrays import check_plain
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, outside
 from derivable.nn.declared import unfit_batches
 
@@ -29,7 +28,7 @@ _STORED_ONLY = {
 
 def require_computable(tensor: torch.Tensor, what: str) -> None:
     """Raise UnsupportedError for a tensor that torch stores and does not compute with, or that has no numbers."""
-    check_plain(tensor, what)
+    check_has_numbers(tensor, what)
     if tensor.dtype in _STORED_ONLY:
         raise UnsupportedError(
             f"{what} is of type {tensor.dtype}, which is for storage", hint="convert it: `x.float()`"

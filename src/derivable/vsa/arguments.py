@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from derivable.bridge.torch import check_has_numbers
 from derivable.core.arguments import seed_of
-from derivable.core.arrays import check_plain
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.vsa.model import Model
 
@@ -35,13 +35,13 @@ def generator_of(given: Any, device: Any = None) -> torch.Generator | None:
 
 
 def check_tensor(tensor: Any, name: str, axes: str, of: str = "") -> Tensor:
-    """The tensor, if it is a dense one of numbers [axes]. Raises ShapeError, and UnsupportedError as `check_plain`."""
+    """The tensor, if it is a dense one of numbers [axes]. Raises ShapeError, and what `check_has_numbers` raises."""
     if not isinstance(tensor, Tensor):
         raise ShapeError(
             f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}]{of}",
             hint="torch.as_tensor makes one of arrays and lists",
         )
-    check_plain(tensor, name)
+    check_has_numbers(tensor, name)
     if tensor.layout is not torch.strided:
         raise ShapeError(f"{name} is sparse, and vectors are dense", hint="convert it: `x.to_dense()`")
     return tensor

@@ -138,7 +138,6 @@ def _of_nests(circuit: Circuit, ring: Semiring) -> Callable:
 
 
 def _as_array(values, name: str):
-
     from derivable.bridge.jax import as_jax
 
     try:

@@ -13,14 +13,13 @@ from derivable.algebra import semirings
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.engines import Elementwise
 from derivable.bridge.protocol import Engine
-from derivable.bridge.torch import as_node, call, within_memory
+from derivable.bridge.torch import as_node, call, check_has_numbers, within_memory
 from derivable.circuit.fold.engine import GraphFold
 from derivable.circuit.fold.evaluate import check_size
 from derivable.circuit.fold.fold_rows import check_complement, raise_bad_weight
 from derivable.circuit.fold.log_values import LogValues, check_log_values
 from derivable.circuit.fold.pytree_weights import composed, fact_of, is_nest, parts_of
 from derivable.circuit.graph.circuit import Circuit
-from derivable.core.arrays import check_plain
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 
 _DTYPES = {"float": (torch.float32, torch.float64), "bool": (torch.bool,)}
@@ -241,7 +240,7 @@ class CircuitModule(nn.Module):
         dtypes = _DTYPES[self.semiring.carrier] if self.semiring.is_scalar else _DTYPES["float"]
         if not isinstance(tensor, torch.Tensor):
             raise DomainError(f"{name} is a {type(tensor).__name__}, not a tensor", hint="use `circuit.evaluate`")
-        check_plain(tensor, name)
+        check_has_numbers(tensor, name)
         if tensor.layout is not torch.strided:
             raise UnsupportedError(f"{name} of the layout {tensor.layout}", hint=f"convert them: `{name}.to_dense()`")
         if tensor.dtype in _HALF and torch.float32 in dtypes:
