@@ -30,19 +30,15 @@ _STANDARD = ("", "ai.onnx")
 
 @dataclass(frozen=True)
 class Rounding:
-    """What a number is rounded to: (steps - zero) * scale, of steps from least to most."""
+    """What a number is rounded to: steps * scale, of steps from least to most."""
 
     scale: np.ndarray
-    zero: int
     least: int
     most: int
 
     @property
     def is_signed(self) -> bool:
         return self.least < 0
-
-    def steps(self, values: np.ndarray) -> np.ndarray:
-        return np.clip(np.rint(values / self.scale) + self.zero, self.least, self.most)
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ class _Reader:
         if node.op_type == "BipolarQuant":
             if _constant(node.inputs[0]) is None:
                 raise self.refuse(node, "it rounds to -1 and 1 what depends on the inputs", "weights alone may be so")
-            return node.inputs[0], Rounding(self._scale(node, 1), 0, -1, 1), node
+            return node.inputs[0], Rounding(self._scale(node, 1), -1, 1), node
         if node.op_type == "DequantizeLinear":
             # Of weights that are steps in the file.
             steps = _constant(node.inputs[0])
@@ -138,9 +134,9 @@ class _Reader:
         if len(users) != 1 or users[0].op_type != "DequantizeLinear":
             raise self.refuse(node, "no single DequantizeLinear is behind it", "export pairs of both")
         other = self._of_standard(users[0], np.dtype(np.int8 if rounding.is_signed else np.uint8))
-        if not np.array_equal(other.scale, rounding.scale) or other.zero != rounding.zero:
-            raise self.refuse(node, "the DequantizeLinear behind it has another scale or zero")
-        return node.inputs[0], Rounding(rounding.scale, rounding.zero, least, most), users[0]
+        if not np.array_equal(other.scale, rounding.scale):
+            raise self.refuse(node, "the DequantizeLinear behind it has another scale")
+        return node.inputs[0], Rounding(rounding.scale, least, most), users[0]
 
     def _scale(self, node: Any, k: int) -> np.ndarray:
         scale = self.constant(node, k, "scale").astype(np.float64)
@@ -162,10 +158,11 @@ class _Reader:
             )
         if bits.size != 1 or float(bits) != int(bits) or not 2 <= int(bits) <= 8:
             raise self.refuse(node, f"it has {bits.tolist()} bits, expected 2 to 8 of all numbers")
+        self._check_zero(node, zero)
         most, narrow = 1 << int(bits), int(at.get("narrow", 0))
         if at.get("signed", 1):
-            return Rounding(scale, self._zero(node, zero), -most // 2 + narrow, most // 2 - 1)
-        return Rounding(scale, self._zero(node, zero), 0, most - 1 - narrow)
+            return Rounding(scale, -most // 2 + narrow, most // 2 - 1)
+        return Rounding(scale, 0, most - 1 - narrow)
 
     def _of_standard(self, node: Any, dtype: np.dtype) -> Rounding:
         zero = _constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
@@ -174,12 +171,12 @@ class _Reader:
             raise self.refuse(node, f"its steps are {dtype.name}, expected int8, uint8, int4 or uint4")
         is_signed, half = dtype.name.startswith("i"), 1 << (bits - 1)
         least, most = (-half, half - 1) if is_signed else (0, 2 * half - 1)
-        return Rounding(self._scale(node, 1), self._zero(node, zero), least, most)
+        self._check_zero(node, zero)
+        return Rounding(self._scale(node, 1), least, most)
 
-    def _zero(self, node: Any, zero: np.ndarray) -> int:
+    def _check_zero(self, node: Any, zero: np.ndarray) -> None:
         if zero.astype(np.float64).any():
             raise self.refuse(node, f"its zero point is {zero.tolist()}, expected 0", "quantise symmetrically")
-        return 0
 
     def _replace(self, node: Any, last: Any, value: Any, array: np.ndarray | None, rounding: Rounding) -> None:
         """Read what is rounded where the rounding was, weights as they are rounded."""

@@ -15,6 +15,7 @@ is the last 10 to 20 seconds. DERIVABLE_MEMORY_CACHE limits the bytes that are k
 from __future__ import annotations
 
 import atexit
+import ctypes
 import math
 import os
 import sys
@@ -237,17 +238,14 @@ def empty_cache() -> int:
         _sort_in()
         before = _kept
         _evict(0)
-        given = before - _kept
+        released = before - _kept
     # Blocks of less than some megabytes are the C library's.
     trim()
-    return given
+    return released
 
 
 def trim() -> None:
     """Give the memory back to the system that the C library holds for allocations to come, where it can (glibc)."""
-    # Late, as few processes need it.
-    import ctypes
-
     release = getattr(ctypes.pythonapi, "malloc_trim", None)
     if release is not None:
         release(ctypes.c_size_t(0))
