@@ -114,10 +114,10 @@ class Database(Mapping):
         def work() -> Change:
             more = run.loaded(added, watch)
             left, lost = run.without(gone, watch) if gone else (None, None)
-            if may_change and (anew := run.exact(more, watch, left)) is not None:
+            if may_change and (exact_run := run.exact(more, watch, left)) is not None:
                 with sigint_deferred():
-                    self._evaluation, self.provenance = anew, "exact"
-                return every_stratum(anew.ram, "facts have probabilities now")
+                    self._evaluation, self.provenance = exact_run, "exact"
+                return every_stratum(exact_run.ram, "facts have probabilities now")
             return run.change(more, watch, left, lost)
 
         with self._lock:

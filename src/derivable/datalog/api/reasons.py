@@ -115,7 +115,9 @@ class Reasons:
 
         def answer(watch: Watch) -> Absence:
             def question(name: str, values: tuple[Any, ...]) -> Explainer:
-                return self.explainer_of(outputs, self.rules.relations[name], values, watch, True, is_restricted=True)
+                return self.explainer_of(
+                    outputs, self.rules.relations[name], values, watch, is_missing=True, is_restricted=True
+                )
 
             explainer = self.explainer_of(outputs, relation, values, watch, is_missing=True)
             row = _row(explainer, relation, values)
@@ -230,8 +232,7 @@ class Reasons:
     def _derived(self, rules: r.Rules) -> tuple[str, ...]:
         """The relations with rules, without those that have rows for demanded keys alone."""
         keyed = [name for name, relation in rules.relations.items() if relation.keys is not None]
-        keys = [relation.keys[0] for relation in rules.relations.values() if relation.keys is not None]
-        hidden = dependents(rules, keys) & needed_for(rules, keyed) if keyed else set()
+        hidden = dependents(rules, rules.key_relations) & needed_for(rules, keyed) if keyed else set()
         return tuple(dict.fromkeys(rule.relation for rule in rules.rules if rule.relation not in hidden))
 
     def known(self, outputs: Mapping[str, Table], rules: r.Rules) -> dict[str, Table] | None:

@@ -183,7 +183,7 @@ class Desugaring(Constants):
                 "it has one letter a column, `b` for bound and `f` for free",
             )
         if relation.lattice is not None and pattern[-1:] == "b":
-            hint = "values of a lattice can only be asked for by the other columns: end the pattern with `f`"
+            hint = "a query of a lattice binds other columns than its value: end the pattern with `f`"
             self.error(UnsupportedError, f"`{name}` is asked by the column of its lattice", span, hint)
         if relation.demand not in (None, pattern):
             self.error(

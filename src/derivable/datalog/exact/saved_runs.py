@@ -118,7 +118,7 @@ def saved_of(ram: m.Ram) -> dict[Hashable, SavedRun]:
 
 
 def save(ram: m.Ram, pattern: Hashable, run: SavedRun) -> None:
-    """Save a run, unless it is large; a program that runs over ever other facts begins anew now and then."""
+    """Save a run, unless it is large; where a program runs over ever other facts, all are dropped now and then."""
     if run.size <= MOST_NODES:
         known = saved_of(ram)
         if len(known) >= MOST_SAVED or run.size + sum(other.size for other in known.values()) > MOST_NODES:

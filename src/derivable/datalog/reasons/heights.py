@@ -45,7 +45,7 @@ def heights(model: Model, names: Collection[str], most_derived: int, watch: Watc
     rules = [clause for name in names for clause in _clauses(model, name, names)]
     relations = {_WITH_HEIGHT + name: _relation(model, name) for name in names}
     facts = FactStore(model.symbols, RandomFacts())
-    for name in dict.fromkeys(_read(rules)):
+    for name in dict.fromkeys(name for clause in rules for name, _ in clause.dependencies):
         if name not in relations:
             whole = name.removeprefix(FACTS)
             relations[name] = r.Relation(name, model.rules.relations[whole].types)
@@ -125,11 +125,3 @@ def _clauses(model: Model, name: str, names: Collection[str]) -> Iterable[r.Clau
 
 def _number(value: int) -> r.Const:
     return r.Const(value, _HEIGHT)
-
-
-def _read(rules: Iterable[r.Clause]) -> Iterable[str]:
-    """The relations that rules read."""
-    for clause in rules:
-        for literal in clause.body:
-            if isinstance(literal, (r.Atom, r.Negated)):
-                yield literal.relation

@@ -51,8 +51,7 @@ class Model:
                 self.clauses.setdefault(rule.relation, []).append(rule)
             else:
                 self.aggregates[rule.relation] = rule
-        # What `with_keys` has added: relations of keys say nothing of what is true.
-        self.keys = {relation.keys[0] for relation in rules.relations.values() if relation.keys is not None}
+        self.keys = rules.key_relations
         self._rows: dict[str, Rows] = {}
         self._facts: dict[str, tuple[Rows, np.ndarray]] = {}
 

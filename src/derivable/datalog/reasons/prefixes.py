@@ -73,10 +73,9 @@ def with_prefixes(rules: r.Rules, relation: str, known: dict[int, r.Const], patt
     columns, values = tuple(known), tuple(known.values())
     relations, added, outputs = dict(rules.relations), [], []
     types = tuple(value.type for value in values)
-    keys = {one.keys[0] for one in rules.relations.values() if one.keys is not None}
     clauses = [rule for rule in rules.rules if isinstance(rule, r.Clause) and rule.relation == relation]
     for number, clause in enumerate(clauses):
-        clause, literals = ordered(clause, columns, patterns, keys)
+        clause, literals = ordered(clause, columns, patterns, rules.key_relations)
         heads = tuple(clause.terms[column] for column in columns)
         # The values of the head, also where nothing demands the part.
         equations = [

@@ -135,7 +135,7 @@ class Clause:
 
     @cached_property
     def orders(self) -> dict[tuple, list[Any]]:
-        """The steps of its body, by what `literal_order.order` was asked with."""
+        """The steps of its body, by the arguments of `literal_order.order`."""
         return {}
 
 
@@ -261,6 +261,11 @@ class Rules(Written):
     evidence: tuple[Evidence, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     functions: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def key_relations(self) -> set[str]:
+        """The relations of keys, which `with_keys` has added, and which say nothing of what is true."""
+        return {relation.keys[0] for relation in self.relations.values() if relation.keys is not None}
 
 
 def sides(literal: Literal) -> list[tuple[Expr, Expr]]:

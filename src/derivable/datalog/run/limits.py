@@ -225,7 +225,7 @@ class Watch(Deadline):
         return policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
 
     def expect(self, size: int, what: str = "texts") -> None:
-        """Raise OutOfMemory for so many bytes, before they are made, if there is no room for them."""
+        """Raise OutOfMemory for `size` bytes, before they are made, if there is no room for them."""
         if size < policy().look_rows:
             return
         self.check_budget(time.monotonic())

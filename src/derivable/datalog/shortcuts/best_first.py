@@ -3,7 +3,7 @@
 A column with a lattice whose joins are the smaller or the larger value is such a tag of the other columns.
 
 Where a rule changes the last column alone, what follows from rows of one prefix has that prefix: prefixes are
-separate recursions, whose tags lie in an array by the last column meanwhile. No set is asked; one is made when
+separate recursions, whose tags lie in an array by the last column meanwhile. No set is queried; one is made when
 somebody asks it later. Otherwise, and while rows are few, the rounds of `execute` and the levels of `frontier` do it.
 The fixpoint is the same, whatever is propagated first.
 """
