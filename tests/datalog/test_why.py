@@ -551,7 +551,7 @@ def test_some_proof_where_there_are_too_many_ways(costs):
     assert "before it was known that no proof is lower" in str(proof)
     assert database.why("path", (0, 2)).height == 2
     costs(most_instances=1)
-    with pytest.raises(LimitError, match="no proof was found"):
+    with pytest.raises(LimitError, match="no proof is among"):
         dv.Program(SPLIT).run({"edge": edges}).why("path", (0, 9))
 
 

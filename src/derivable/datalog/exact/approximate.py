@@ -107,13 +107,13 @@ class Approximation:
     bounds: Bounds = field(default_factory=lambda: Bounds.of([]))
     evidence: Interval = field(default_factory=lambda: Interval.proven(1.0, 1.0))
 
-    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+    def shown(self, fact_probabilities: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """The estimate [row] of P(row | evidence), whether the row may hold in a world of the evidence, and the
         logarithm of the estimate of the probability of the evidence, under the probabilities of the random facts.
 
         Raises DomainError for evidence that holds in no world.
         """
-        weights = np.asarray(given, np.float64)
+        weights = np.asarray(fact_probabilities, np.float64)
         distinct, where = np.unique(self.nodes, return_inverse=True)
         graph, evidence = self._conditioned(distinct)
         condition = evidence[-1] if evidence else TRUE
@@ -121,7 +121,7 @@ class Approximation:
         roots = [(TRUE, condition)] * bool(evidence) + [(condition, node) for node in graph.roots.tolist()]
         with _Rows(graph, roots, weights, self) as rows:
             rows.search(FIRST_SEARCH)
-            log_evidence = self._compile(distinct, given, rows)
+            log_evidence = self._compile(distinct, fact_probabilities, rows)
             rows.search(SEARCH)
             rows.sample(SAMPLES)
         if evidence:

@@ -30,21 +30,22 @@ from derivable.datalog.values.values import fits
 Observed = bool | Iterable[Any] | Mapping[Any, bool]
 
 
-def checked_evidence(given: Mapping[str, Observed] | None, rules: Rules) -> tuple[Evidence, ...]:
+def checked_evidence(evidence: Mapping[str, Observed] | None, rules: Rules) -> tuple[Evidence, ...]:
     """The items of evidence of a program and of a run, each tuple once.
 
-    given  relation -> True or False for one without columns, a list of tuples that hold, or a mapping from tuples to
-           True and False; a tuple of one column may be its value
+    evidence  relation -> True or False for one without columns, a list of tuples that hold, or a mapping from tuples to
+              True and False; a tuple of one column may be its value
 
     Raises BindingError for an unknown relation, TypeMismatchError for what is no such evidence or does not fit its
     relation, DomainError for a tuple that is to hold and not to hold.
     """
-    if given is not None and not isinstance(given, Mapping):
+    if evidence is not None and not isinstance(evidence, Mapping):
         raise TypeMismatchError(
-            f"evidence is a {type(given).__name__}", hint='map relations: evidence={"alarm": True, "john": [("Ada",)]}'
+            f"evidence is a {type(evidence).__name__}",
+            hint='map relations: evidence={"alarm": True, "john": [("Ada",)]}',
         )
     items = list(rules.evidence)
-    for name, observed in (given or {}).items():
+    for name, observed in (evidence or {}).items():
         relation = known_relation(rules, name, f"evidence of an unknown relation `{name}`", rules.source)
         for key, is_true in _observations(name, observed):
             row = as_tuple(key)
@@ -118,7 +119,7 @@ class Conditioned:
         """How many rows are indicators of one root, none where each is a root."""
         return self.circuit.num_variables - len(self.is_exclusive) - len(self.items)
 
-    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+    def shown(self, fact_probabilities: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """P(row | evidence) [row], whether the row holds in some world of the evidence, and the logarithm of the
         probability of the evidence, under the probabilities [variable] of the random facts.
 
@@ -126,21 +127,21 @@ class Conditioned:
         """
         signs = np.array([item.is_true for item in self.items])
         if self.num_indicators:
-            weights, negative = self._weights(given, signs, ~signs)
+            weights, negative = self._weights(fact_probabilities, signs, ~signs)
             posteriors, possible, log_evidence = posteriors_of(self.circuit, weights, negative, self.num_indicators)
             if log_evidence == -np.inf:
-                raise self.impossible(given, signs)
+                raise self.impossible(fact_probabilities, signs)
             return posteriors[self.roots], possible[self.roots], log_evidence
-        logs = self.logs(given, signs, ~signs)
+        logs = self.logs(fact_probabilities, signs, ~signs)
         if np.isneginf(logs[0]):
-            raise self.impossible(given, signs)
+            raise self.impossible(fact_probabilities, signs)
         of_rows = logs[self.roots]
         return np.minimum(np.exp(of_rows - logs[0]), 1.0), ~np.isneginf(of_rows), float(logs[0])
 
-    def logs(self, given: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
+    def logs(self, fact_probabilities: Sequence[float], holds: np.ndarray, fails: np.ndarray) -> np.ndarray:
         """The logarithms [*batch, root] where the items [*batch, item] may hold, and may fail."""
         with np.errstate(divide="ignore"):
-            weights, negative = map(np.log, self._weights(given, holds, fails))
+            weights, negative = map(np.log, self._weights(fact_probabilities, holds, fails))
         return np.asarray(self.circuit.evaluate(weights, negative, "log"))
 
     def _weights(
@@ -151,15 +152,15 @@ class Conditioned:
         absent, ones = absences(facts, self.is_exclusive), np.ones((*holds.shape[:-1], self.num_indicators))
         return np.concatenate([facts, holds, ones], -1), np.concatenate([absent, fails, ones], -1)
 
-    def impossible(self, given: Sequence[float], signs: np.ndarray) -> DomainError:
+    def impossible(self, fact_probabilities: Sequence[float], signs: np.ndarray) -> DomainError:
         """Of evidence that no world fits, with the first item that cannot be so, given those before it."""
         count = len(signs)
         # Row i has the first i + 1 items.
         unseen = np.arange(count) > np.arange(count)[:, None]
-        prefixes = self.logs(given, signs | unseen, ~signs | unseen)[:, 0]
+        prefixes = self.logs(fact_probabilities, signs | unseen, ~signs | unseen)[:, 0]
         first = int(np.argmax(np.isneginf(prefixes)))
         others = np.arange(count) != first
-        alone = self.logs(given, signs | others, ~signs | others)[0]
+        alone = self.logs(fact_probabilities, signs | others, ~signs | others)[0]
         return impossible(self.items[first], not np.isneginf(alone))
 
 

@@ -504,25 +504,27 @@ class Compiled:
         circuit = circuit_of(grounding, distinct, deadline, has_derivatives=True)
         return Compiled(circuit, where.reshape(-1), grounding.facts.random.group_of() >= 0)
 
-    def probabilities(self, given: Sequence[float]) -> np.ndarray:
+    def probabilities(self, fact_probabilities: Sequence[float]) -> np.ndarray:
         """P(node) [node] under the probabilities [variable] of the random facts."""
         if self.num_indicators:
-            return posteriors_of(self.circuit, *self._weights(given), self.num_indicators)[0][self.roots]
-        return np.asarray(self.circuit.evaluate(*self._weights(given), "real"))[self.roots]
+            return posteriors_of(self.circuit, *self._weights(fact_probabilities), self.num_indicators)[0][self.roots]
+        return np.asarray(self.circuit.evaluate(*self._weights(fact_probabilities), "real"))[self.roots]
 
-    def shown(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
+    def shown(self, fact_probabilities: Sequence[float]) -> tuple[np.ndarray, np.ndarray, float]:
         """P(node) [node], whether the node holds in some world, however small its probability, and 0.0, the logarithm
         of the probability of no evidence."""
         if self.num_indicators:
-            posteriors, possible, _ = posteriors_of(self.circuit, *self._weights(given), self.num_indicators)
+            posteriors, possible, _ = posteriors_of(
+                self.circuit, *self._weights(fact_probabilities), self.num_indicators
+            )
             return posteriors[self.roots], possible[self.roots], 0.0
-        probabilities = self.probabilities(given)
+        probabilities = self.probabilities(fact_probabilities)
         possible = probabilities != 0.0
         if not possible.all():
-            weights, negative = self._weights(given)
+            weights, negative = self._weights(fact_probabilities)
             possible |= np.asarray(self.circuit.evaluate(weights > 0, negative > 0, "boolean"))[self.roots]
         return probabilities, possible, 0.0
 
-    def _weights(self, given: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-        weights, ones = np.asarray(given, dtype=np.float64), np.ones(self.num_indicators)
+    def _weights(self, fact_probabilities: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        weights, ones = np.asarray(fact_probabilities, dtype=np.float64), np.ones(self.num_indicators)
         return np.append(weights, ones), np.append(absences(weights, self.is_exclusive), ones)

@@ -19,12 +19,12 @@ def with_indicators(form: AndOrGraph, num_rows: int, num_facts: int) -> AndOrGra
     indicators = num_facts + 1 + np.arange(count)
     # Of each item its two literals, the two conjunctions, and their disjunction; then the evidence, and the rows.
     literals = np.stack([indicators, -indicators], 1).reshape(-1)
-    places = start + np.arange(2 * count)
+    indices = start + np.arange(2 * count)
     halves = start + 2 * count + np.arange(2 * count)
     equal = start + 4 * count + np.arange(count)
     evidence = start + 5 * count
     tuples = np.stack([observed, negated], 1).reshape(-1)
-    children = [np.stack([places, tuples], 1).reshape(-1), halves, equal]
+    children = [np.stack([indices, tuples], 1).reshape(-1), halves, equal]
     children.append(np.stack([rows, np.full(num_rows, evidence)], 1).reshape(-1))
     kinds = np.repeat([LITERAL, AND, OR, AND], [2 * count, 2 * count, count, 1 + num_rows])
     sizes = np.concatenate([np.zeros(2 * count), np.full(3 * count, 2), [count], np.full(num_rows, 2)]).astype(np.int64)

@@ -36,20 +36,20 @@ FAILS, HOLDS, UNSEEN = 0, 1, 2
 class Observations:
     """Rows of one circuit.
 
-    circuit     one root: the indicators, behind the random facts, equal the observed tuples
-    is_choice   bool [fact] whether it is one of a choice, whose negative literal weighs one
-    seen        int8 [row, item]: HOLDS, FAILS or UNSEEN
-    parameters  [row, fact] the number of the tunable probability of each random fact, -1 for one that has none, and
-    given       [row, fact] the probabilities of these
-    counts      [row] how many interpretations have it, and
-    examples    [row] one of these
+    circuit             one root: the indicators, behind the random facts, equal the observed tuples
+    is_choice           bool [fact] whether it is one of a choice, whose negative literal weighs one
+    seen                int8 [row, item]: HOLDS, FAILS or UNSEEN
+    parameters          [row, fact] the number of each fact's tunable probability, -1 for one that has none, and
+    fact_probabilities  [row, fact] the probabilities of these
+    counts              [row] how many interpretations have it, and
+    examples            [row] one of these
     """
 
     circuit: Circuit
     is_choice: np.ndarray
     seen: np.ndarray
     parameters: np.ndarray
-    given: np.ndarray
+    fact_probabilities: np.ndarray
     counts: np.ndarray
     examples: np.ndarray
 
@@ -83,20 +83,20 @@ class Interpretations:
 
         Raises DomainError for an interpretation with an item that is in no world.
         """
-        places: dict[tuple[str, tuple], int] = {}
+        item_numbers: dict[tuple[str, tuple], int] = {}
         for _, items in examples:
             for item in items:
-                places.setdefault((item.relation, item.row), len(places))
-        seen = np.full((len(examples), len(places)), UNSEEN, np.int8)
+                item_numbers.setdefault((item.relation, item.row), len(item_numbers))
+        seen = np.full((len(examples), len(item_numbers)), UNSEEN, np.int8)
         for row, (_, items) in enumerate(examples):
             for item in items:
-                seen[row, places[item.relation, item.row]] = HOLDS if item.is_true else FAILS
-        nodes = _nodes(grounding, ram, list(places))
+                seen[row, item_numbers[item.relation, item.row]] = HOLDS if item.is_true else FAILS
+        nodes = _nodes(grounding, ram, list(item_numbers))
         numbers = np.array([number for number, _ in examples], np.int64)
         form = normal_form(acyclic(grounding.graph.with_roots(np.concatenate([nodes, negate(nodes)])), deadline))
         self._refuse_constants(form.kind[form.roots[: len(nodes)]], seen, examples)
         group_of = grounding.facts.random.group_of()
-        given = np.asarray(grounding.facts.random.probabilities)
+        fact_probabilities = np.asarray(grounding.facts.random.probabilities)
         items, starts = _apart(form, len(nodes), group_of)
         if not len(items):
             return
@@ -110,7 +110,7 @@ class Interpretations:
             variables = parts.variables[parts.variable_offsets[number] : parts.variable_offsets[number + 1]]
             of_part = seen[:, items[starts[number] : starts[number + 1]]]
             some = np.flatnonzero((of_part != UNSEEN).any(1))
-            shape.rows.append((of_part[some], parameter_of[variables], given[variables], numbers[some]))
+            shape.rows.append((of_part[some], parameter_of[variables], fact_probabilities[variables], numbers[some]))
 
     @staticmethod
     def _refuse_constants(
@@ -122,7 +122,7 @@ class Interpretations:
             number, items = examples[row]
             bad = np.flatnonzero(wrong[row])
             order = list(dict.fromkeys((item.relation, item.row) for _, all_items in examples for item in all_items))
-            names = {order[place] for place in bad.tolist()}
+            names = {order[number] for number in bad.tolist()}
             item = next(item for item in items if (item.relation, item.row) in names)
             shown = evidence_text(item).removeprefix("evidence ")
             raise DomainError(
@@ -146,18 +146,22 @@ class Interpretations:
 def _joined(circuit: Circuit, shape: _Shape) -> Observations:
     """The rows of a circuit, equal ones once."""
     wide = [
-        np.concatenate([seen, *(np.broadcast_to(one, (len(seen), len(one))) for one in (parameters, given))], axis=1)
-        for seen, parameters, given, _ in shape.rows
+        np.concatenate(
+            [seen, *(np.broadcast_to(one, (len(seen), len(one))) for one in (parameters, fact_probabilities))], axis=1
+        )
+        for seen, parameters, fact_probabilities, _ in shape.rows
     ]
     examples = np.concatenate([numbers for *_, numbers in shape.rows])
     rows, first, counts = np.unique(np.concatenate(wide), axis=0, return_index=True, return_counts=True)
-    seen, parameters, given = np.split(rows, np.cumsum([len(shape.graph.roots) // 2, len(shape.groups)]), axis=1)
+    seen, parameters, fact_probabilities = np.split(
+        rows, np.cumsum([len(shape.graph.roots) // 2, len(shape.groups)]), axis=1
+    )
     return Observations(
         circuit,
         shape.groups >= 0,
         seen.astype(np.int8),
         parameters.astype(np.int64),
-        np.ascontiguousarray(given),
+        np.ascontiguousarray(fact_probabilities),
         counts.astype(np.float64),
         examples[first],
     )
@@ -166,11 +170,11 @@ def _joined(circuit: Circuit, shape: _Shape) -> Observations:
 def _nodes(grounding: Grounding, ram: Ram, tuples: Sequence[tuple[str, tuple]]) -> np.ndarray:
     """The nodes [tuple]."""
     by_relation: dict[str, list[int]] = {}
-    for place, (relation, _) in enumerate(tuples):
-        by_relation.setdefault(relation, []).append(place)
+    for number, (relation, _) in enumerate(tuples):
+        by_relation.setdefault(relation, []).append(number)
     nodes = np.empty(len(tuples), np.int64)
-    for relation, places in by_relation.items():
-        nodes[places] = grounding.nodes_of(ram, {relation: [tuples[place][1] for place in places]})
+    for relation, numbers in by_relation.items():
+        nodes[numbers] = grounding.nodes_of(ram, {relation: [tuples[number][1] for number in numbers]})
     return nodes
 
 

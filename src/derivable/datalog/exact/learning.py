@@ -113,7 +113,7 @@ def uses(data: Sequence[Observations], values: np.ndarray) -> Uses:
 def folded(one: Observations, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(log-likelihoods [row], the expected uses of the two literals [row, fact] by all interpretations of a row)."""
     count = one.parameters.shape[1]
-    facts = np.where(one.parameters >= 0, values[one.parameters], one.given)
+    facts = np.where(one.parameters >= 0, values[one.parameters], one.fact_probabilities)
     with np.errstate(divide="ignore"):
         positive = np.log(np.concatenate([facts, one.seen != FAILS], axis=1))
         absent = np.where(one.is_choice, 1.0, 1.0 - facts)

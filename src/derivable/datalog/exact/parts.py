@@ -59,9 +59,9 @@ class Parts:
             slots = np.unique(np.concatenate([slots, _mates(slots, group_of)]))
         slot_part, variables = slots // max(count, 1), slots % max(count, 1)
         variable_offsets = np.searchsorted(slot_part, np.arange(number + 1))
-        places = np.searchsorted(slots, pairs) - variable_offsets[part[leaf]] + 1
+        numbers = np.searchsorted(slots, pairs) - variable_offsets[part[leaf]] + 1
         numbered = np.zeros(len(nodes), np.int32)
-        numbered[leaf] = np.where(literal[leaf] < 0, -places, places)
+        numbered[leaf] = np.where(literal[leaf] < 0, -numbers, numbers)
         groups = numbered_groups(slot_part, group_of[variables])
         made = AndOrGraph(kind, numbered, offsets_of(graph.sizes[nodes]), local.astype(np.int64), roots)
         return Parts(made, starts, root_offsets, variables, variable_offsets, groups)

@@ -210,7 +210,7 @@ def _flattened(form: AndOrGraph) -> AndOrGraph:
         uses[used] += 2
         used = form.children_of(used[(form.sizes[used] == 1) & (form.kind[used] >= AND)])[1]
     representatives(form.kind, form.offsets, form.children, uses, alias, merged)
-    kept = (alias == np.arange(size)) & (merged == np.arange(size))
+    is_node = (alias == np.arange(size)) & (merged == np.arange(size))
     inner = alias[form.parents] == form.parents
     owner, child = merged[form.parents[inner]], alias[form.children[inner]]
     stays = merged[child] == child
@@ -220,6 +220,6 @@ def _flattened(form: AndOrGraph) -> AndOrGraph:
     distinct = np.ones(len(owner), dtype=bool)
     distinct[1:] = (owner[1:] != owner[:-1]) | (child[1:] != child[:-1])
     owner, child = owner[distinct], child[distinct]
-    new = np.cumsum(kept) - 1
-    offsets = offsets_of(np.bincount(new[owner], minlength=int(kept.sum())))
-    return AndOrGraph(form.kind[kept], form.literal[kept], offsets, new[child], new[alias[form.roots]])
+    new = np.cumsum(is_node) - 1
+    offsets = offsets_of(np.bincount(new[owner], minlength=int(is_node.sum())))
+    return AndOrGraph(form.kind[is_node], form.literal[is_node], offsets, new[child], new[alias[form.roots]])

@@ -32,15 +32,15 @@ TOGETHER = 32
 class WorldSpace:
     """The worlds that agree with evidence.
 
-    evidence     its circuit
-    given        [fact] the probabilities of the random facts
-    groups       [choice][fact] the facts of which exactly one holds
-    matters      bool [fact] whether worlds may differ in the fact; the others are as they most probably are
-    num_queried  how many of the last items of the evidence were not observed, but are queried
+    evidence            its circuit
+    fact_probabilities  [fact] the probabilities of the random facts
+    groups              [choice][fact] the facts of which exactly one holds
+    matters             bool [fact] whether worlds may differ in the fact; the others are as they most probably are
+    num_queried         how many of the last items of the evidence were not observed, but are queried
     """
 
     evidence: Conditioned
-    given: np.ndarray
+    fact_probabilities: np.ndarray
     groups: Sequence[np.ndarray]
     matters: np.ndarray
     num_queried: int = 0
@@ -58,7 +58,7 @@ class WorldSpace:
     @cached_property
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         """[variable] of positive literals, and of negative ones, which are one for the facts of a choice."""
-        positive = np.append(self.given, [float(item.is_true) for item in self.evidence.items])
+        positive = np.append(self.fact_probabilities, [float(item.is_true) for item in self.evidence.items])
         return positive, np.where(self.is_choice, 1.0, 1.0 - positive)
 
     @cached_property
@@ -70,7 +70,7 @@ class WorldSpace:
         """Raises DomainError for evidence that holds in no world, with the item."""
         log = self._log_of([()])[0]
         if log == -np.inf:
-            raise self.evidence.impossible(self.given.tolist(), self.signs)
+            raise self.evidence.impossible(self.fact_probabilities.tolist(), self.signs)
         return log
 
     @cached_property
@@ -80,7 +80,7 @@ class WorldSpace:
 
     def log_probabilities(self, worlds: np.ndarray) -> np.ndarray:
         """[world] the logarithms of the probabilities of what matters in worlds bool [world, fact], by themselves."""
-        positive, negative = (logs[: len(self.given)] for logs in self.logs)
+        positive, negative = (logs[: len(self.fact_probabilities)] for logs in self.logs)
         return np.where(worlds, positive, negative)[:, self.matters].sum(1)
 
     # The most probable worlds
@@ -94,7 +94,7 @@ class WorldSpace:
         negative = np.where(self.is_choice, 0.0, negative - largest)
         log_best = best_derivations(circuit, (positive - largest)[None], negative[None])
         for model in models_by_weight(circuit, int(circuit.roots[0]), log_best, choices):
-            yield model[: len(self.given)]
+            yield model[: len(self.fact_probabilities)]
 
     def _alternatives(self) -> Alternatives:
         positive, negative = self.logs
@@ -127,11 +127,11 @@ class WorldSpace:
         stream, rest = np.random.SeedSequence(seed % 2**64).spawn(2)
         first = stream.generate_state(1, np.uint64)[0]
         draw(circuit, int(circuit.roots[0]), shares, np.where(self.is_choice, 0.0, positive), first, drawn)
-        worlds = drawn.view(np.bool_)[:, : len(self.given)]
+        worlds = drawn.view(np.bool_)[:, : len(self.fact_probabilities)]
         # Row by row, so that the first samples of more are those of fewer.
         random = np.random.default_rng(rest).random((count, len(self.groups)))
         for number, group in enumerate(self.groups):
-            ends = np.cumsum(self.given[group])
+            ends = np.cumsum(self.fact_probabilities[group])
             picked = np.minimum(np.searchsorted(ends, random[:, number] * ends[-1], "right"), len(group) - 1)
             is_open = ~worlds[:, group].any(1)
             worlds[np.flatnonzero(is_open), group[picked[is_open]]] = True
@@ -143,11 +143,11 @@ class WorldSpace:
         _, holds, fails = value_and_gradient(self.circuit, positive, negative, "log")
         assert holds is not None
         assert fails is not None
-        holds, fails = holds[: len(self.given)], fails[: len(self.given)]
+        holds, fails = holds[: len(self.fact_probabilities)], fails[: len(self.fact_probabilities)]
         is_open = 1.0 - holds - fails
         for group in self.groups:
             is_open[group] = 1.0 - holds[group].sum()
-        return np.clip(holds + np.maximum(is_open, 0.0) * self.given, 0.0, 1.0)
+        return np.clip(holds + np.maximum(is_open, 0.0) * self.fact_probabilities, 0.0, 1.0)
 
     # Some tuples, summed over all else
 
@@ -184,4 +184,4 @@ class WorldSpace:
             stop = start + len(first)
             holds[row, start:stop] = first
             fails[row, start:stop] = ~holds[row, start:stop]
-        return self.evidence.logs(self.given.tolist(), holds, fails)[:, 0].tolist()
+        return self.evidence.logs(self.fact_probabilities.tolist(), holds, fails)[:, 0].tolist()

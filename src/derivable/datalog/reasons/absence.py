@@ -53,7 +53,7 @@ def _attempt(
     wording, model = explainer.wording, explainer.model
     columns = tuple(column for column, word in enumerate(pattern) if word is not None)
     known = tuple(word for word in pattern if word is not None)
-    line, source = wording.place(clause.span)
+    line, source = wording.line_of(clause.span)
     rule = wording.rule(clause)
     # What the head computes is an equation like others, behind the body.
     clause, literals = ordered(clause, columns, model.patterns, model.keys)
@@ -66,8 +66,8 @@ def _attempt(
         longer = Body(replace(clause, body=(*held, literal)), model, columns)
         attempt = _some(longer, known, clause)
         if not attempt:
-            bound, place = bound_names(clause, columns, held), (rule, line, source)
-            return _failed(explainer, place, body, witnesses, held, literal, bound, depth, question, deadline)
+            bound, origin = bound_names(clause, columns, held), (rule, line, source)
+            return _failed(explainer, origin, body, witnesses, held, literal, bound, depth, question, deadline)
         held.append(literal)
         body, witnesses = longer, attempt
     # Each literal holds, and so would the head: what is missing is the probability of the rule.
@@ -76,8 +76,8 @@ def _attempt(
 
 def _some(body: Body, known: tuple[int, ...], clause: r.Clause) -> list[Instance]:
     """Some instances of the first literals of a clause."""
-    columns = [place for place, _ in body.heads]
-    unbound = any(place >= 0 for place in columns) or body.whole
+    columns = [slot for slot, _ in body.heads]
+    unbound = any(slot >= 0 for slot in columns) or body.whole
     return list(islice(body.instances(known), MOST_COUNTED if unbound else 1))
 
 
@@ -96,7 +96,7 @@ def _failed(
     """The attempt of a rule whose literals hold up to one that fails."""
     wording, model, words = explainer.wording, explainer.model, witnesses[0].words
     types = body.types
-    slots = {name: place for name, place in body.slots.items() if name in bound}
+    slots = {name: slot for name, slot in body.slots.items() if name in bound}
     values = wording.names(slots, types, words)
     shown = tuple(wording.literal(node, values) for node in held if not is_hidden(node))
     text = wording.literal(literal, values)
@@ -107,7 +107,7 @@ def _failed(
         count = f"{others:,}{' or more' if others >= MOST_COUNTED - 1 else ''}"
         text += f", and so with {count} other {'way' if others == 1 else 'ways'} to have what holds"
     bindings = {
-        name: value_of(words[place], types[name], model.symbols) for name, place in slots.items() if is_shown_name(name)
+        name: value_of(words[slot], types[name], model.symbols) for name, slot in slots.items() if is_shown_name(name)
     }
     relation, row = None, None
     because: Absence | Proof | None = None

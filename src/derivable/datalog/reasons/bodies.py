@@ -36,8 +36,8 @@ class Instance:
 class _Access:
     """How the rows of an atom are looked for once some of its terms are bound.
 
-    key     (column, place of a word, the word if it is a constant)
-    binds   (column, place) of the variables that it binds; checks: those that it binds twice
+    key     (column, slot of a word, the word if it is a constant)
+    binds   (column, slot) of the variables that it binds; checks: those that it binds twice
     most    how many rows are looked at: one where no other literal has the variables, and no row differs from another
     """
 
@@ -52,7 +52,7 @@ class _Access:
         """From where to where the rows are that fit, in the order of an index, None for that of the rows."""
         if not self.rows.size or not self.columns:
             return None, 0, self.rows.size
-        key = [words[place] if place >= 0 else word for place, word in self.key]
+        key = [words[slot] if slot >= 0 else word for slot, word in self.key]
         index = self.rows.index(self.columns, key)
         return index, *index.range_of(key)
 
@@ -122,7 +122,7 @@ class Body:
         self.literals = [node for node in clause.body if not isinstance(node, r.RuleProbability)]
         whole = [*self.literals, *equations]
         names = dict.fromkeys(v.name for node in (*terms, *whole, *clause.terms) for v in r.variables(node))
-        self.slots = {name: place for place, name in enumerate(names)}
+        self.slots = {name: slot for slot, name in enumerate(names)}
         self.heads: list[tuple[int, int | None]] = []
         for term in terms:
             if isinstance(term, r.Var):
@@ -146,16 +146,16 @@ class Body:
     def head_words(self, head: Row) -> list[int] | None:
         """The words of the variables as far as a head says them; None if it is none of this clause."""
         words, seen = [0] * len(self.slots), set()
-        for word, (place, constant) in zip(head, self.heads):
-            if place < 0:
+        for word, (slot, constant) in zip(head, self.heads):
+            if slot < 0:
                 if word != constant:
                     return None
-            elif place in seen:
-                if words[place] != word:
+            elif slot in seen:
+                if words[slot] != word:
                     return None
             else:
-                seen.add(place)
-                words[place] = word
+                seen.add(slot)
+                words[slot] = word
         return words
 
     def instances(self, head: Row) -> Iterator[Instance]:
@@ -189,9 +189,9 @@ class Body:
         after = state.next(chosen, self.whole[chosen])
         for number in access.numbers(order, first, last):
             row = access.rows.row(number)
-            for column, place in access.binds:
-                words[place] = row[column]
-            if all(row[column] == words[place] for column, place in access.checks):
+            for column, slot in access.binds:
+                words[slot] = row[column]
+            if all(row[column] == words[slot] for column, slot in access.checks):
                 rows[chosen] = row
                 yield from self._from(after, words, rows)
 
@@ -251,13 +251,13 @@ class Body:
         """What a step that only filters or computes does to the words, and whether the row stays."""
         match step:
             case Define(variable=variable, expression=expression):
-                place, value = self.slots[variable.name], self.evaluator(expression)
+                slot, value = self.slots[variable.name], self.evaluator(expression)
 
                 def define(words: list[int]) -> bool:
                     word = value(words)
                     if word is None:
                         return False
-                    words[place] = word
+                    words[slot] = word
                     return True
 
                 return [define]

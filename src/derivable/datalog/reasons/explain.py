@@ -54,8 +54,8 @@ class Explainer:
             if is_least:
                 return None
             raise LimitError(
-                f"no proof was found among {LOOKED_AT * policy().most_instances:,} instances of rules",
-                hint="a rule that uses its own relation twice has very many: write it with facts in the place of"
+                f"no proof is among {LOOKED_AT * policy().most_instances:,} instances of rules",
+                hint="a rule that uses its own relation twice has very many: write it with facts instead of"
                 " one of the two, as in `path(x, z) = path(x, y), edge(y, z)`",
             )
         proof = _Building(self, deadline, choice, is_least).proof(goal)
@@ -194,7 +194,7 @@ class _Building:
     def __init__(self, explainer: Explainer, deadline: Watch, choice: Choice, is_least: bool = True):
         self.explainer, self.deadline, self.choice, self.is_least = explainer, deadline, dict(choice), is_least
         self.model, self.wording = explainer.model, explainer.wording
-        # Tuple -> its node, or of a part of a rule those that stand in its place; and what is random in it.
+        # Tuple -> its node, or of a part of a rule those that stand for it; and what is random in it.
         self.made: dict[Tuple, tuple[tuple[Proof, ...], Random]] = {}
 
     def proof(self, goal: Tuple) -> Proof:
@@ -225,7 +225,7 @@ class _Building:
         if target.relation.startswith("#"):
             return premises, random
         clause = way.instance.body.clause
-        line, source = self.wording.place(clause.span)
+        line, source = self.wording.line_of(clause.span)
         node = Proof(
             "rule",
             self.wording.atom(target.relation, target.row),
@@ -244,8 +244,8 @@ class _Building:
     def bindings(self, instance: Instance) -> dict[str, Any]:
         types, plain = instance.body.types, self.wording.plain
         return {
-            name: plain(instance.words[place], types[name])
-            for name, place in instance.body.slots.items()
+            name: plain(instance.words[slot], types[name])
+            for name, slot in instance.body.slots.items()
             if is_shown_name(name)
         }
 
@@ -277,19 +277,19 @@ class _Building:
                 chance = None
                 if isinstance(literal, r.Generate) and predicate_of(literal.predicate).is_tagged:
                     chance = self.explainer._answer(body, literal, instance.words)[1]
-                line, source = self.wording.place(literal.span)
+                line, source = self.wording.line_of(literal.span)
                 text = self.wording.literal(literal, values)
                 premises.append(Proof("condition", text, None, None, None, line, source, {}, chance or 1.0))
         coin = body.chance(instance.words)
         if coin is not None:
             assert body.coin is not None
-            line, source = self.wording.place(body.coin.span)
+            line, source = self.wording.line_of(body.coin.span)
             premises.append(Proof("chance", "the rule's own probability", None, None, None, line, source, {}, coin[1]))
         return tuple(premises), random
 
     def absent(self, body: Body, literal: r.Negated, words: tuple[int, ...], text: str) -> Proof:
         row = body.values(literal.terms, words)
-        line, source = self.wording.place(literal.span)
+        line, source = self.wording.line_of(literal.span)
         is_absent = row not in self.model.rows(literal.relation)
         named = not literal.relation.startswith("#")
         return Proof(
@@ -319,7 +319,7 @@ class _Building:
         if rule.operator == "disjunct":
             (option,) = way.tuples
             nodes, random = self.made[option]
-            line, source = self.wording.place(rule.span)
+            line, source = self.wording.line_of(rule.span)
             chance = self.explainer.probability(variables_of_way)
             node = Proof("chance", "the choice among the heads", None, None, None, line, source, {}, chance)
             return (*nodes, node), None if random is None or variables_of_way is None else random | variables_of_way
@@ -352,7 +352,7 @@ class _Building:
     ) -> Proof:
         types = self.model.rules.relations[relation].types[rule.num_group :]
         result = ", ".join(self.wording.value(w, t) for w, t in zip(row[rule.num_group :], types))
-        line, source = self.wording.place(rule.span)
+        line, source = self.wording.line_of(rule.span)
         written = self.wording.written(rule.span).strip() or rule.operator
         text = f"{result or 'true'} = {self.wording.aggregate(rule)}"
         chance = self.explainer.probability(variables_of_way)

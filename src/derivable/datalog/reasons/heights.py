@@ -67,15 +67,15 @@ def heights(model: Model, names: Collection[str], most_derived: int, watch: Watc
         return None
     finally:
         watch.end, watch.executor, watch.round = end, None, 0
-    found = {}
+    heights = {}
     for name in names:
         *columns, of = tables[_WITH_HEIGHT + name].all_columns([np.int64] * (model.width(name) + 1))
         at = model.rows(name).numbers_of(columns, len(of))
         if at is None:
             return None
-        found[name] = np.empty(len(of), np.int32)
-        found[name][at] = of
-    return found
+        heights[name] = np.empty(len(of), np.int32)
+        heights[name][at] = of
+    return heights
 
 
 def _is_plain(model: Model, name: str, names: Collection[str]) -> bool:

@@ -78,12 +78,12 @@ class Model:
         relation = relation.removeprefix(FACTS)
         facts = self._facts.get(relation)
         if facts is None:
-            given = self.facts.relations.get(relation)
+            source = self.facts.relations.get(relation)
             width = self.width(relation)
-            if given is None:
+            if source is None:
                 facts = Rows.none(width), np.empty(0, np.int64)
             else:
-                columns, variables = given.joined(width)
+                columns, variables = source.joined(width)
                 if not self.is_boolean and len(self.facts.random.probabilities) and (variables >= 0).any():
                     stays = self._may_be_true(variables)
                     columns, variables = [column[stays] for column in columns], variables[stays]
@@ -132,12 +132,12 @@ class Model:
         columns = [np.array([word], np.int64) for word in inputs]
         for answer in record.answers([e.type for e in step.inputs], types, self.symbols, columns, 1):
             shown = [None if column is None else column.tolist() for column in answer.columns]
-            for place in range(int(answer.offsets[-1])):
-                chance = None if answer.probabilities is None else float(answer.probabilities[place])
+            for row in range(int(answer.offsets[-1])):
+                chance = None if answer.probabilities is None else float(answer.probabilities[row])
                 if chance == 0.0:
                     continue
                 chance = None if chance is None or np.isnan(chance) else chance
-                yield [None if column is None else column[place] for column in shown], chance
+                yield [None if column is None else column[row] for column in shown], chance
 
     def chance(self, variable: int) -> float:
         """The number of a random fact."""

@@ -14,10 +14,10 @@ Node = TypeVar("Node")
 class Proof:
     """A node of a proof tree: what holds, and why.
 
-    kind         "rule": a tuple that a rule derives; "fact": one that is given; "aggregate": what an aggregate finds of
-                 the rows that are its premises; "row": such a row, of several premises; "absent": a negated atom, which
-                 is not in the table, or not in every world; "condition": a comparison or a foreign predicate; "chance":
-                 the coin of a rule with a probability
+    kind         "rule": a tuple that a rule derives; "fact": a fact of the program or the run; "aggregate": the result
+                 of an aggregate over the rows that are its premises; "row": such a row, of several premises; "absent":
+                 a negated atom, which is not in the table, or not in every world; "condition": a comparison or a
+                 foreign predicate; "chance": the coin of a rule with a probability
     text         the node as the language writes it, `path(3, 1)` or `2 < 3`
     relation     of a tuple, and its values, row; None for what is none
     rule         the rule, as the program writes it, or where a fact comes from; line, source: where that stands
@@ -71,7 +71,7 @@ class Proof:
     def to_dict(self) -> dict[str, Any]:
         """All nodes as dictionaries, `{"nodes": [...]}`, the first that of the proof; premises are their numbers."""
         nodes = self.nodes()
-        number = {id(node): place for place, node in enumerate(nodes)}
+        number = {id(node): number for number, node in enumerate(nodes)}
         return {"nodes": [_fields(node, [number[id(premise)] for premise in node.premises]) for node in nodes]}
 
     def _repr_html_(self) -> str:
@@ -92,14 +92,14 @@ class Proofs(Sequence):
     def __init__(self, proofs: Sequence[Proof], is_complete: bool):
         self._proofs, self.is_complete = tuple(proofs), is_complete
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._proofs[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._proofs[index]
 
     def __len__(self) -> int:
         return len(self._proofs)
 
     def __str__(self) -> str:
-        parts = [f"{place + 1}. {proof}" for place, proof in enumerate(self)]
+        parts = [f"{number}. {proof}" for number, proof in enumerate(self, 1)]
         if not self.is_complete:
             parts.append("more proofs than were searched: there may be more probable ones")
         return "\n\n".join(parts)
@@ -166,10 +166,10 @@ class Absence:
         yield f"{self.text} does not hold"
         if not self.attempts:
             yield f"└─ no rule has the head `{self.relation}`, and it is no fact"
-        for place, attempt in enumerate(self.attempts):
-            is_last = place == len(self.attempts) - 1
+        for index, attempt in enumerate(self.attempts):
+            is_last = index == len(self.attempts) - 1
             before, indent = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
-            yield f"{before}{attempt.rule}{place_text(attempt.line, attempt.source)}"
+            yield f"{before}{attempt.rule}{line_text(attempt.line, attempt.source)}"
             rows = [f"holds: {text}" for text in attempt.held]
             if attempt.failed is None:
                 rows.append("the head does not fit the tuple")
@@ -214,7 +214,7 @@ def _fields(node: Proof | Attempt, premises: list[int]) -> dict[str, Any]:
     return known | ({"premises": premises} if isinstance(node, Proof) else {}) | {"bindings": dict(node.bindings)}
 
 
-def place_text(line: int | None, source: str | None) -> str:
+def line_text(line: int | None, source: str | None) -> str:
     if line is None:
         return ""
     return f"  (line {line})" if source in (None, "<program>") else f"  ({source}:{line})"
@@ -228,12 +228,12 @@ def node_text(node: Proof) -> str:
 
 def reason_text(node: Proof) -> str:
     """What stands behind a node in its line: the rule, or where the fact comes from."""
-    place = place_text(node.line, node.source)
+    line = line_text(node.line, node.source)
     match node.kind:
         case "rule":
-            return f"by {node.rule}{place}"
+            return f"by {node.rule}{line}"
         case "fact" if node.rule:
-            return f"{node.rule}{place}"
+            return f"{node.rule}{line}"
         case "aggregate":
             count = len(node.premises) + node.more
             may_be = " that may be there" if node.probability is None else ""
@@ -258,8 +258,8 @@ def lines_of(proof: Proof) -> list[str]:
         reason = reason_text(node)
         lines.append(f"{text}  {reason}" if reason else text)
         rows = list(node.premises)
-        for place, premise in reversed(list(enumerate(rows))):
-            is_last = place == len(rows) - 1 and not node.more
+        for index, premise in reversed(list(enumerate(rows))):
+            is_last = index == len(rows) - 1 and not node.more
             stack.append((premise, indent + ("└─ " if is_last else "├─ "), indent + ("   " if is_last else "│  ")))
         if node.more:
             note = Proof("row", f"… {node.more:,} more rows")

@@ -101,10 +101,10 @@ class Index:
         packed = 0
         for word, words, (low, span, scale) in zip(key, self.words, self.scales):
             if words is not None:
-                place = bisect_left(words, word)
-                if place == len(words) or words[place] != word:
+                number = bisect_left(words, word)
+                if number == len(words) or words[number] != word:
                     return None
-                word = place
+                word = number
             word -= low
             if not 0 <= word < span:
                 return None

@@ -22,7 +22,7 @@ _SAME_WORDS = ("signed", "unsigned", "bool", "char", "text", "entity", "datetime
 
 
 def evaluator(e: Expr, slots: Mapping[str, int], symbols: SymbolTable) -> Evaluate:
-    """What computes an expression; `slots` are the places of its variables."""
+    """What computes an expression; `slots` are the slots of its variables."""
     match e:
         case Var(name=name):
             return operator.itemgetter(slots[name])
@@ -37,10 +37,10 @@ def evaluator(e: Expr, slots: Mapping[str, int], symbols: SymbolTable) -> Evalua
         case Apply(operator="+" | "-" | "+!" | "-!" as sign, operands=(a, b), type=t) if _is_small(t) and a.type == t:
             return _sum(sign, evaluator(a, slots, symbols), evaluator(b, slots, symbols), t)
     names = sorted({part.name for part in walk(e) if isinstance(part, Var)})
-    places = [(name, slots[name]) for name in names]
+    slot_of = [(name, slots[name]) for name in names]
 
     def by_columns(words: Sequence[int]) -> int | None:
-        columns = {name: np.array([words[place]], np.int64) for name, place in places}
+        columns = {name: np.array([words[slot]], np.int64) for name, slot in slot_of}
         result, valid = arithmetic.evaluate(e, columns, 1, symbols)
         return None if valid is not None and not valid[0] else int(result[0])
 

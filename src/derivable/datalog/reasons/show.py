@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import unescape
 
 from derivable.core import html
-from derivable.datalog.reasons.proof import Absence, Proof, node_text, place_text, reason_text
+from derivable.datalog.reasons.proof import Absence, Proof, line_text, node_text, reason_text
 
 # Nodes of a notebook's tree, and of a picture; levels of the tree that are open.
 MOST_SHOWN, MOST_DRAWN, OPEN_LEVELS = 500, 80, 4
@@ -59,13 +59,13 @@ def absence_html(absence: Absence) -> str:
     if not absence.attempts:
         parts.append(f"<div>no rule has the head <code>{html.safe(absence.relation)}</code>, and it is no fact</div>")
     for attempt in absence.attempts:
-        place = place_text(attempt.line, attempt.source)
+        line = line_text(attempt.line, attempt.source)
         rows = [f"<li>holds: <code>{html.safe(text, 200)}</code></li>" for text in attempt.held]
         failed = attempt.failed
         shown = "the head does not fit" if failed is None else f"fails: <code>{html.safe(failed, 300)}</code>"
         inner = "" if attempt.because is None else attempt.because._repr_html_()
         rows.append(f"<li><b>{shown}</b>{inner}</li>")
-        rule = f"<code>{html.safe(attempt.rule, 300)}</code><small>{html.safe(place)}</small>"
+        rule = f"<code>{html.safe(attempt.rule, 300)}</code><small>{html.safe(line)}</small>"
         parts.append(f'<details open=""><summary>{rule}</summary><ul>{"".join(rows)}</ul></details>')
     return f'<div style="overflow-x:auto;max-width:100%">{"".join(parts)}</div>'
 

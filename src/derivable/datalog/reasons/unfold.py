@@ -26,7 +26,7 @@ class Unfolded:
     """A clause that was made of another one.
 
     terms   the terms of the atoms that were replaced, all of which have names, by their positions there
-    origin  the position there of each positive atom; -1 for what stands in the place of another
+    origin  the position there of each positive atom; -1 for what stands for another
     """
 
     clause: r.Clause

@@ -1,4 +1,4 @@
-"""What rules and their literals are called: as the program writes them, with values in the place of variables."""
+"""What rules and their literals are called: as the program writes them, with values for variables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Wording:
         types = self.rules.relations[relation].types
         return f"{relation}({', '.join(self.value(word, t) for word, t in zip(row, types))})"
 
-    def place(self, span: Span) -> tuple[int | None, str | None]:
+    def line_of(self, span: Span) -> tuple[int | None, str | None]:
         """(line, source) of a span."""
         if span is NOWHERE:
             return None, None
@@ -73,7 +73,7 @@ class Wording:
         text_of_rule = self._rules.get(id(clause))
         if text_of_rule is None:
             text = re.sub(r"^(rel|relation)\s+", "", self.written(clause.span).strip())
-            # Of a rule of several lines some languages have the place of its head alone.
+            # Of a rule of several lines some languages have the line of its head alone.
             is_whole = bool(text) and (not clause.body or "=" in text or ":-" in text)
             text_of_rule = self._rules[id(clause)] = text if is_whole else rule_text(clause)
         return text_of_rule
@@ -89,10 +89,10 @@ class Wording:
                     origins.update(dict.fromkeys(facts.rows, facts.span))
         span = origins.get(row)
         if span is not None:
-            return *self.place(span), "a fact of the program"
+            return *self.line_of(span), "a fact of the program"
         for attribute in self.rules.relations[relation].attributes:
             if attribute.name == "file":
-                return *self.place(attribute.span), f"a fact of {self.written(attribute.span).strip()}"
+                return *self.line_of(attribute.span), f"a fact of {self.written(attribute.span).strip()}"
         return None, None, "a fact that the run was given"
 
     def aggregate(self, rule: r.AggregateRule) -> str:
@@ -102,10 +102,10 @@ class Wording:
 
     def names(self, slots: Mapping[str, int], types: Mapping[str, ValueType], words: Sequence[int]) -> dict[str, str]:
         """Variable -> the text of its value."""
-        return {name: self.value(words[place], types[name]) for name, place in slots.items()}
+        return {name: self.value(words[slot], types[name]) for name, slot in slots.items()}
 
     def literal(self, literal: r.Literal, values: Mapping[str, str]) -> str:
-        """A literal with values in the place of variables, without parentheses around all of it."""
+        """A literal with values for variables, without parentheses around all of it."""
         match literal:
             case r.Negated(relation=name):
                 return f"not {self._positive(name, literal.terms, values)}"
@@ -163,8 +163,8 @@ def _replaced(node: Any, values: Mapping[str, str]) -> Any:
 def _is_enclosed(text: str) -> bool:
     """Whether the first parenthesis of a text is closed by its last character."""
     depth = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
         if not depth:
-            return place == len(text) - 1 and text.startswith("(")
+            return index == len(text) - 1 and text.startswith("(")
     return False
