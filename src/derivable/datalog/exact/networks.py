@@ -131,6 +131,9 @@ class NetworkCircuit:
         return self.nodes[item.relation].row(item, self.ram, self.symbols)
 
 
+_NO_FACTS = np.empty(0, np.int64)
+
+
 class NoNetwork(Exception):
     """The relations of a program are not all nodes of a network."""
 
@@ -219,6 +222,26 @@ class NetworkNode:
         return int(np.argmax(same)) if same.any() else -1
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Facts of a relation that have a probability.
+
+    columns    [column] words [fact]
+    variables  [fact] its random fact, -1 of certain ones
+    choices    [fact] the choice that it is a value of
+    literals   [fact] the circuit node of that it holds
+    """
+
+    columns: list[np.ndarray]
+    variables: np.ndarray
+    choices: np.ndarray
+    literals: np.ndarray
+
+    def chosen(self, rows: np.ndarray) -> _Rows:
+        arrays = (one[rows] for one in (self.variables, self.choices, self.literals))
+        return _Rows([column[rows] for column in self.columns], *arrays)
+
+
 class Network:
     """A program as a network: its nodes, and a table of circuit nodes over those that it reads and itself for each.
 
@@ -241,11 +264,11 @@ class Network:
         num_groups = len(random.groups) + int(is_alone.sum())
         self.members = np.bincount(self.group[self.is_possible], minlength=num_groups)
         self.members[self.group[is_alone & (np.asarray(random.probabilities) < 1.0)]] += 1
-        self.owner = np.full(num_groups, -1)
         # Whatever is alone among the values of a choice that have a probability is certain.
         self.literals = literals_of(self.builder, np.arange(1, len(random.probabilities) + 1))
         self.literals[self.members[self.group] == 1] = TRUE
-        self.literals[~self.is_possible] = FALSE
+        sources = [*shape.read, *(table.relation for _, table, _ in shape.tables.values())]
+        self.rows = self._rows(sources)
         for name in shape.read:
             self._add(name, (), name, list(range(len(ram.relations[name].types))), {})
         for name, (parents, table, clause) in shape.tables.items():
@@ -253,6 +276,32 @@ class Network:
             column = {term.name: c for c, term in enumerate(table.terms) if isinstance(term, Var)}
             head = [column[term.name] for term in clause.terms if isinstance(term, Var)]
             self._add(name, parents, table.relation, head, column)
+
+    def _rows(self, sources: Sequence[str]) -> dict[str, _Rows]:
+        """The facts of some relations. Raises NoNetwork if a choice is of several."""
+        relations, types = self.facts.relations, self.ram.relations
+        joined = [(name, *relations[name].joined(len(types[name].types))) for name in sources if name in relations]
+        starts = offsets_of([len(variables) for _, _, variables in joined])
+        variables = np.concatenate([_NO_FACTS, *(variables for _, _, variables in joined)])
+        is_random, count = variables >= 0, len(self.members)
+        choices, literals = count + np.arange(len(variables)), np.full(len(variables), TRUE, np.int32)
+        choices[is_random] = self.group[variables[is_random]]
+        literals[is_random] = self.literals[variables[is_random]]
+        # A certain fact is a choice of one value.
+        self.members = np.concatenate([self.members, np.ones(len(variables), np.int64)])
+        stays = np.ones(len(variables), bool)
+        stays[is_random] = self.is_possible[variables[is_random]]
+        relation = np.arange(len(joined)).repeat(np.diff(starts))
+        owner = np.empty(len(self.members), np.int64)
+        owner[choices] = relation
+        if (owner[choices] != relation).any():
+            raise NoNetwork
+        rows: dict[str, _Rows] = {}
+        for (name, columns, _), start, stop in zip(joined, starts[:-1].tolist(), starts[1:].tolist()):
+            mine = _Rows(columns, *(one[start:stop] for one in (variables, choices, literals)))
+            there = stays[start:stop]
+            rows[name] = mine if there.all() else mine.chosen(there)
+        return rows
 
     def _add(
         self, name: str, parents: Sequence[Atom], source: str, head: Sequence[int], column: Mapping[str, int]
@@ -262,79 +311,80 @@ class Network:
         head    the columns of these facts that are those of the node
         column  name of a variable -> the column of these facts that has it
         """
-        if source not in self.facts.relations or (source != name and name in self.facts.relations):
+        if source not in self.rows or (source != name and name in self.facts.relations):
             raise NoNetwork
-        columns, variables = self.facts.relations[source].joined(len(self.ram.relations[source].types))
-        stays = (variables < 0) | self.is_possible[variables]
-        key, shape, spread = np.zeros(len(variables), np.int64), list[int](), list[np.ndarray | None]()
+        facts = self.rows[source]
+        count = len(facts.choices)
+        key, shape, spread = np.zeros(count, np.int64), list[int](), list[np.ndarray | None]()
+        matches = None
         for atom in parents:
             node = self.nodes[atom.relation]
             shared = [(c, column[t.name]) for c, t in enumerate(atom.terms) if isinstance(t, Var) and t.name in column]
-            digits, classes, count = _matched(node, shared, columns, len(variables))
-            stays &= digits >= 0
-            key = key * count + digits
-            shape.append(count)
+            digits, classes, size = _matched(node, shared, facts.columns, count)
+            matches = digits >= 0 if matches is None else matches & (digits >= 0)
+            key = key * size + digits
+            shape.append(size)
             spread.append(classes)
-        if not stays.all():
-            columns, variables, key = [one[stays] for one in columns], variables[stays], key[stays]
-        rows, which, num_rows = _distinct([columns[c] for c in head], len(variables))
-        sizes = [max(self.nodes[atom.relation].size, count) for atom, count in zip(parents, shape)]
+        if matches is not None and not matches.all():
+            facts, key = facts.chosen(matches), key[matches]
+        rows, which, num_rows = _distinct([facts.columns[c] for c in head], len(key))
+        sizes = [max(self.nodes[atom.relation].size, size) for atom, size in zip(parents, shape)]
         if not num_rows or math.prod(sizes) * (num_rows + 1) > MOST_LABELLED:
             raise NoNetwork
         num_keys = math.prod(shape)
-        choice = self._choices(variables, key, num_keys)
-        entries = self._entries(key * num_rows + which, variables, num_keys * num_rows).reshape(num_keys, num_rows)
-        none = self._rest(choice, key, variables)
-        has_none = bool(none.any()) or any(self.nodes[atom.relation].has_none for atom in parents)
-        # The last class of each parent is that nothing of it matches: no row holds.
-        parts = [none[:, None], entries] if has_none else [entries]
-        table = np.concatenate(parts, axis=1).reshape(*shape, num_rows + has_none)
+        entries = self._entries(key * num_rows + which, facts.literals, num_keys * num_rows)
+        none = self._rest(facts, key, num_keys)
+        has_none = none is not None or any(self.nodes[atom.relation].has_none for atom in parents)
+        table = entries.reshape(num_keys, num_rows)
+        if has_none:
+            # The last class of each parent is that nothing of it matches: no row holds.
+            none = np.full(num_keys, FALSE, np.int32) if none is None else none
+            table = np.concatenate([none[:, None], table], axis=1)
+        table = table.reshape(*shape, num_rows + has_none)
         for axis, classes in enumerate(spread):
             if classes is not None:
                 fails = np.zeros([1 if a == axis else n for a, n in enumerate(table.shape)], table.dtype)
                 fails[..., 0] = TRUE
                 table = np.concatenate([table, fails], axis=axis).take(classes, axis=axis)
-        node = NetworkNode(len(self.nodes), [columns[head[c]][rows] for c in range(len(head))], num_rows, has_none)
+        node = NetworkNode(len(self.nodes), [facts.columns[c][rows] for c in head], num_rows, has_none)
         self.tables.append(([*(self.nodes[atom.relation].number for atom in parents), node.number], table))
         self.nodes[name] = node
 
-    def _choices(self, variables: np.ndarray, key: np.ndarray, num_keys: int) -> np.ndarray:
-        """The choice [key] of the facts of each key, -1 for a certain one, -2 for none."""
-        is_random = variables >= 0
-        # Each certain fact is alone.
-        number = np.where(is_random, self.group[variables], -3 - np.arange(len(variables)))
-        choice = np.full(num_keys, -2, np.int64)
-        choice[key] = number
-        groups = number[is_random]
-        if (choice[key] != number).any() or (self.owner[groups] >= 0).any():
-            raise NoNetwork
-        self.owner[groups] = len(self.nodes)
-        return np.where(choice < -2, -1, choice)
-
-    def _entries(self, cell: np.ndarray, variables: np.ndarray, count: int) -> np.ndarray:
-        """The circuit node [cell] of the facts of each cell, one of which holds."""
+    def _entries(self, cell: np.ndarray, nodes: np.ndarray, count: int) -> np.ndarray:
+        """The circuit node [cell] of the facts of each cell, one of which holds, from the node [fact] of each."""
         entries = np.zeros(count, np.int32)
-        nodes = np.where(variables < 0, np.int32(TRUE), self.literals[variables])
         entries[cell] = nodes
-        several = np.bincount(cell, minlength=count) if len(cell) else np.zeros(count, np.int64)
-        if (several > 1).any():
+        several = np.bincount(cell, minlength=count)
+        if several.max(initial=0) > 1:
             order = np.argsort(cell, kind="stable")
             entries[several > 0] = self.builder.add_gates(OR, offsets_of(several[several > 0]), nodes[order])
         return entries
 
-    def _rest(self, choice: np.ndarray, key: np.ndarray, variables: np.ndarray) -> np.ndarray:
-        """The circuit node [key] of that no fact of a key holds: the other values of its choice."""
-        rest = np.where(choice == -2, np.int32(TRUE), np.int32(FALSE))
-        there = np.bincount(key, minlength=len(choice))
-        left = np.where(choice >= 0, self.members[choice] - there, 0)
-        for one in left.nonzero()[0].tolist():
-            mine = variables[key == one]
-            if self.is_alone[mine[0]]:
-                rest[one] = self.builder.literal(-1 - int(mine[0]))
-                continue
-            group = self.facts.random.groups[int(choice[one])]
-            others = np.setdiff1d(group[self.is_possible[group]], mine)
-            rest[one] = self.builder.disjunction(self.literals[others])
+    def _rest(self, facts: _Rows, key: np.ndarray, num_keys: int) -> np.ndarray | None:
+        """The circuit node [key] of that no fact of a key holds: the other values of its choice; None if one always
+        holds. Raises NoNetwork if the facts of a key are of several choices."""
+        choice = np.zeros(num_keys, np.int64)
+        choice[key] = facts.choices
+        if (choice[key] != facts.choices).any():
+            raise NoNetwork
+        there = np.bincount(key, minlength=num_keys)
+        may_fail = (there == 0) | (there < self.members[choice])
+        if not may_fail.any():
+            return None
+        rest = np.where(there == 0, np.int32(TRUE), np.int32(FALSE))
+        keys = (may_fail & (there > 0)).nonzero()[0]
+        # A key of an independent fact has that fact alone.
+        variable = np.zeros(num_keys, np.int64)
+        variable[key] = facts.variables
+        is_alone = self.is_alone[variable[keys]]
+        rest[keys[is_alone]] = literals_of(self.builder, -1 - variable[keys[is_alone]])
+        keys = keys[~is_alone]
+        groups = [self.facts.random.groups[number] for number in choice[keys].tolist()]
+        others, of_key = np.concatenate([_NO_FACTS, *groups]), keys.repeat([*map(len, groups)])
+        count = len(self.is_possible)
+        is_other = self.is_possible[others] & ~np.isin(of_key * count + others, key * count + facts.variables)
+        sizes = np.bincount(of_key[is_other], minlength=num_keys)[keys]
+        rest[keys] = self.builder.add_gates(OR, offsets_of(sizes), self.literals[others[is_other]])
         return rest
 
     def compiled(self, outputs: Sequence[str], items: Sequence[Evidence], watch: Watch) -> Circuit:
@@ -388,7 +438,8 @@ def _matched(
     returns  the class [fact] of the rows that agree, -1 if none does, the class [value] of each value, that of no row
              being behind the others, or None if each value is one, and how many there are
     """
-    if len(shared) == len(node.columns) == 1:
+    is_whole = len(shared) == len(node.columns) == 1
+    if is_whole:
         # Its rows are different, and in order.
         first = which = np.arange(node.num_rows)
         count = node.num_rows
@@ -404,7 +455,8 @@ def _matched(
         class_of = np.full(total, -1)
         class_of[codes[:count]] = np.arange(count)
         digits = class_of[codes[count:]]
-    is_identity = not node.has_none and count == node.num_rows and bool((which == np.arange(count)).all())
+    is_in_order = is_whole or (count == node.num_rows and bool((which == np.arange(count)).all()))
+    is_identity = is_in_order and not node.has_none
     return digits, None if is_identity else np.append([count] * node.has_none, which).astype(np.int64), count
 
 
@@ -412,7 +464,13 @@ def _distinct(columns: Sequence[np.ndarray], count: int) -> tuple[np.ndarray, np
     """(the first of each distinct row, the distinct row [row], how many) of columns [row], in order."""
     if not columns:
         return np.zeros(min(count, 1), np.int64), np.zeros(count, np.int64), min(count, 1)
-    # Single numbers are compared faster than rows of one.
-    rows, axis = (columns[0], None) if len(columns) == 1 else (np.stack(columns, axis=1), 0)
-    _, first, which = np.unique(rows, axis=axis, return_index=True, return_inverse=True)
-    return first, which.reshape(-1), len(first)
+    order = np.lexsort(columns[::-1])
+    is_first = np.zeros(count, bool)
+    is_first[:1] = True
+    for column in columns:
+        ordered = column[order]
+        is_first[1:] |= ordered[1:] != ordered[:-1]
+    which = np.empty(count, np.int64)
+    which[order] = np.cumsum(is_first) - 1
+    first = order[is_first]
+    return first, which, len(first)

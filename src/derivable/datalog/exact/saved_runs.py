@@ -29,6 +29,7 @@ from derivable.datalog.scalars.nodes import applied
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 
+_NONE = np.empty(0, np.int64)
 # Facts of a run up to which it is saved; nodes of circuits or rows of outputs, and runs, that are saved with a program.
 MOST_FACTS, MOST_NODES, MOST_SAVED = 1 << 22, 1 << 22, 16
 
@@ -92,19 +93,18 @@ def pattern_of(
     texts = symbols.texts if symbols.arena is None else []
     arrays = [] if symbols.arena is None else [*symbols.arena.arrays]
     sizes = np.fromiter(map(len, random.groups), np.int64, len(random.groups))
-    arrays += sizes, np.concatenate([*random.groups, np.empty(0, np.int64)])
-    names: list[str] = []
+    words = [sizes, np.concatenate([*random.groups, _NONE])]
     for name, part in facts.relations.items():
         # However many parts they came in.
         columns, variables = part.joined(len(ram.relations[name].types) if name in ram.relations else 0)
-        names.append(name)
-        arrays += variables, *columns
+        words += variables, *columns
+    arrays += np.array([*map(len, words)]), np.concatenate(words)
     # A program holds up to MOST_SAVED patterns, so a pattern has a digest of the facts and no copy of them.
     digest = hashlib.blake2b()
     for array in arrays:
         digest.update(f"{array.dtype} {len(array)} ".encode())
         digest.update(np.ascontiguousarray(array).data)
-    return observed(evidence), len(random.probabilities), tuple(texts), tuple(names), digest.digest()
+    return observed(evidence), len(random.probabilities), tuple(texts), tuple(facts.relations), digest.digest()
 
 
 def observed(items: Sequence[Evidence]) -> tuple[Any, ...]:

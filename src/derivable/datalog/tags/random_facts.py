@@ -196,6 +196,6 @@ class RandomFacts:
     def group_of(self) -> np.ndarray:
         """Group number [variable] int64, -1 for independent variables."""
         owner = np.full(len(self.probabilities), -1, dtype=np.int64)
-        for i, group in enumerate(self.groups):
-            owner[group] = i
+        if self.groups:
+            owner[np.concatenate(self.groups)] = np.arange(len(self.groups)).repeat([*map(len, self.groups)])
         return owner

@@ -119,17 +119,6 @@ class SymbolTable:
                 note(number)
         return np.fromiter(numbers, np.int64, len(numbers))
 
-    def intern_coded(self, columns: Sequence[CodedTexts]) -> np.ndarray:
-        """Ids [text] int64 of columns with one list of distinct texts, one behind the other."""
-        distinct = columns[0].distinct
-        codes = np.frombuffer(b"".join(column.codes for column in columns), np.uint32)
-        is_there = np.zeros(len(distinct), bool)
-        is_there[codes] = True
-        used = np.flatnonzero(is_there)
-        ids = np.empty(len(distinct), np.int64)
-        ids[used] = self.intern_all([distinct[code] for code in used.tolist()])
-        return ids[codes]
-
     def intern_encoded(self, texts: Encoded) -> np.ndarray:
         """Ids [text] int64."""
         with _interning:
