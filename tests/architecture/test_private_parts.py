@@ -20,11 +20,22 @@ USERS = {"bridge/torch_parts.py"}
 
 
 def chain(node: ast.AST) -> list[str]:
-    """`["torch", "_C", "_len"]` of `torch._C._len`; empty for anything but names and attributes."""
-    if isinstance(node, ast.Name):
-        return [node.id]
-    if isinstance(node, ast.Attribute) and (owner := chain(node.value)):
-        return [*owner, node.attr]
+    """`["torch", "_C", "_len"]` of `torch._C._len`, `sys.modules["torch"]._C._len` and `getattr(torch._C, "_len")`;
+    empty for anything but names, attributes and such."""
+    match node:
+        case ast.Name():
+            return [node.id]
+        case ast.Attribute() if owner := chain(node.value):
+            return [*owner, node.attr]
+        case (
+            ast.Subscript(value=modules, slice=ast.Constant(value=str(name)))
+            | ast.Call(func=ast.Attribute(value=modules, attr="get"), args=[ast.Constant(value=str(name)), *_])
+        ) if chain(modules) == ["sys", "modules"]:
+            return name.split(".")
+        case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(name)), *_]) if owner := chain(
+            value
+        ):
+            return [*owner, name]
     return []
 
 
@@ -68,6 +79,8 @@ def test_the_check_can_fail():
     assert private_parts(text) == {"torch.utils._pytree.tree_map", "torch._C", "torch._C._no_such_part"}
     with pytest.raises(ModuleNotFoundError):
         test_torch_has("torch._C._no_such_part")
+    for way in ('sys.modules["torch"]._C', 'sys.modules.get("torch", None)._C', 'getattr(torch, "_C")'):
+        assert private_parts(f"{way}._no_such_part()") == {"torch._C", "torch._C._no_such_part"}
     settings = private_parts("torch._dynamo.config.patch(no_such_setting=False)")
     assert settings == {f"torch._dynamo{part}" for part in ("", ".config", ".config.patch", ".config.no_such_setting")}
     with pytest.raises(ModuleNotFoundError):
