@@ -14,6 +14,7 @@ import derivable as dv
 from derivable.accelerator.designs.samples import read_named
 from derivable.accelerator.hardware.resources import read_device
 from robust.damage import changes, cuts, outcome
+from robust.lines import line_changes, line_cuts, rewritten
 
 pytestmark = pytest.mark.filterwarnings("ignore::derivable.core.diagnostics.DerivableWarning")
 FACTS = "type r(a: i32, b: String, c: f64, d: bool)\nrel s(a, c) = r(a, _, c, true)\nquery s"
@@ -80,7 +81,8 @@ def test_facts_that_are_changed(facts, tmp_path, ending, seed):
     if seed == 0:
         for cut in cuts(facts[ending]):
             outcome(run_on, tmp_path / f"r{ending}", cut)
-    for changed in changes(facts[ending], 1000, seed):
+    lines = [*line_changes(facts[ending], 500, seed), *rewritten(facts[ending])]
+    for changed in (*changes(facts[ending], 1000, seed), *lines):
         outcome(run_on, tmp_path / f"r{ending}", changed)
 
 
@@ -103,7 +105,7 @@ def test_programs_that_are_cut_or_changed(program_path, seed):
     if seed == 0:
         for cut in cuts(PROGRAM):
             outcome(read_program, program_path, cut)
-    for changed in changes(PROGRAM, 600, seed):
+    for changed in (*changes(PROGRAM, 600, seed), *line_changes(PROGRAM, 300, seed)):
         outcome(read_program, program_path, changed)
 
 
@@ -181,3 +183,78 @@ def test_samples_that_are_cut_or_changed(tmp_path, seed):
     content = (tmp_path / "s.npz").read_bytes()
     for each in cuts(content) if seed == 0 else changes(content, 2000, seed):
         outcome(lambda path: read_named(str(path)), tmp_path / "s.npz", each)
+
+
+PROBLOG = b"""% a program
+0.3::burglary.
+0.5::heads(X); 0.25::tails(X) :- coin(X).
+coin(c1). coin(c2).
+0.7::calls(X) :- burglary, coin(X).
+p(X, Y) :- coin(X), coin(Y), X \\= Y, Z is 3 * 2 + 1, Z > 4.
+len([], 0).
+len([_|T], N) :- len(T, M), N is M + 1.
+evidence(calls(c1), true).
+query(burglary).
+query(p(_, _)).
+query(len([a, b], N)).
+"""
+SOUFFLE = b""".type List = [h: number, t: List]
+.decl edge(x: number, y: number)
+.decl path(x: number, y: number) brie
+.decl name(x: number, s: symbol)
+edge(0, 1). edge(1, 2).
+name(1, "a\\"b").
+path(x, z) :- path(x, y), edge(y, z), x != 5, !edge(z, x).
+path(s + 1, s) :- s = sum x : { edge(x, _) }, s < 100.
+.output path
+.printsize name
+"""
+INTERPRETATIONS = b"""{"alarm": true, "calls": [["john"]]}
+{"not alarm": true}
+["alarm()", "not calls(\\"mary\\")"]
+"""
+FITTED = 'rel 0.3::burglary()\nrel alarm() = burglary()\nrel 0.5::calls(x) = alarm(), person(x)\nrel person = {"john"}'
+
+
+def run_program(path: Path):
+    return dict(dv.Program.from_file(path).run(tuple_limit=10_000, memory_limit="1 GB", time_limit=20))
+
+
+def interpretations(path: Path):
+    from derivable.cli.fit import _read
+
+    return _read(str(path), dv.Program(FITTED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [("p.pl", PROBLOG, run_program), ("p.dl", SOUFFLE, run_program), ("i.json", INTERPRETATIONS, interpretations)],
+)
+def test_other_texts_that_are_cut_or_changed(name, content, read, seed, tmp_path):
+    assert outcome(read, tmp_path / name, content)
+    damaged = [*line_cuts(content), *rewritten(content)] if seed == 0 else [*line_changes(content, 150, seed)]
+    for each in (*damaged, *changes(content, 150, seed)):
+        outcome(read, tmp_path / name, each)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_files_of_onnx_that_are_cut_or_changed(tmp_path, seed):
+    pytest.importorskip("onnx_ir")
+    onnx = pytest.importorskip("onnx")
+    from derivable.accelerator.trace.onnx_file import module_of_onnx
+
+    helper, shape, weight = onnx.helper, [1, 1, 4, 4], np.ones((2, 1, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="/a/Conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [onnx.numpy_helper.from_array(weight, "w")])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=8).SerializeToString()
+    assert outcome(module_of_onnx, tmp_path / "m.onnx", content) is not None
+    for each in cuts(content) if seed == 0 else changes(content, 1500, seed):
+        outcome(module_of_onnx, tmp_path / "m.onnx", each)

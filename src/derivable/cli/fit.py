@@ -12,6 +12,7 @@ from derivable.cli.items import read_items
 from derivable.cli.report import write_json
 from derivable.cli.run import facts_of, read_program, text_of
 from derivable.cli.user_file import PYTHON, file_options, roots_of
+from derivable.core.json_text import json_of
 from derivable.core.terminal import visible
 
 
@@ -76,18 +77,22 @@ def _read(path: str, program: Any) -> list[dict[str, Any]]:
     text = text_of(path)[0].strip()
     found: Any
     try:
-        found = json.loads(text)
+        found = json_of(text)
         entries = found if isinstance(found, list) and not all(isinstance(one, str) for one in found) else [found]
     except json.JSONDecodeError as whole:
         entries = []
         for number, line in enumerate(text.splitlines(), 1):
             try:
-                entries += [json.loads(line)] if line.strip() else []
-            except json.JSONDecodeError as error:
+                entries += [json_of(line)] if line.strip() else []
+            except ValueError as error:
+                if not isinstance(error, json.JSONDecodeError):
+                    raise ParseError(f"line {number}: {error}", source=path) from None
                 one = whole if number == 1 else error
                 line_number = one.lineno if one is whole else number
                 hint = "a list of interpretations, or one on each line"
                 raise ParseError(f"no JSON at line {line_number}: {one.msg}", hint=hint, source=path) from None
+    except ValueError as error:
+        raise ParseError(str(error), source=path) from None
     texts = {text for entry in entries if isinstance(entry, list) for text in entry if isinstance(text, str)}
     items = read_items(program, sorted(texts), "the interpretations")
     known = {text: (item.relation, item.row, item.is_true) for text, item in zip(sorted(texts), items)}

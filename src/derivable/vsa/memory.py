@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -229,15 +230,23 @@ class ItemMemory(nn.Module):
         """
         place = checked_path(path)
         try:
+            # torch does not look at the checksums.
+            with zipfile.ZipFile(place) as archive:
+                changed = archive.testzip()
             content = torch.load(place, map_location=device, weights_only=True)
         except OSError as error:
             raise ParseError(
                 f"cannot read the file: {error.strerror or error}", source=str(place), hint="check the path"
             ) from None
         except Exception:
-            content = None  # The unpickler has errors of many types for what is no such file.
+            content = changed = None  # The unpickler has errors of many types for what is no such file.
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise ParseError("this is no item memory", source=str(place), hint="`ItemMemory.save` writes them")
+        if changed is not None:
+            hint = "save it again"
+            raise ParseError(
+                f"the item memory is damaged: `{changed}` has another checksum", source=str(place), hint=hint
+            )
         names, vectors, saved = (content.get(key) for key in ("names", "vectors", "model"))
         if not isinstance(names, list) or not isinstance(vectors, Tensor) or not isinstance(saved, str):
             raise ParseError(

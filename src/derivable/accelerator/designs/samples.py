@@ -31,9 +31,7 @@ def read(path: str | os.PathLike, shapes: Mapping[str, tuple[int, ...]]) -> dict
         arrays = read_named(path)
     else:
         with _readable(path):
-            array = np.load(path, allow_pickle=False) if suffix == ".npy" else _table(path)
-            if not isinstance(array, np.ndarray):
-                raise ValueError("it holds several arrays")
+            array = _single(path) if suffix == ".npy" else _table(path)
         arrays = {next(iter(shapes)): array}
     if set(arrays) != set(shapes):
         hint = f"give a file .npz with arrays of these names: numpy.savez(FILE, {'=..., '.join(shapes)}=...)"
@@ -74,6 +72,16 @@ def _readable(path: str | os.PathLike) -> Iterator[None]:
             source=str(path),
             hint="write them with numpy.savez(FILE, x=...), with the names of the model's inputs",
         ) from None
+
+
+def _single(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        array = np.load(file, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it holds several arrays")
+        if file.read(1):
+            raise ValueError("it goes on behind its array")
+    return array
 
 
 def _table(path: Path) -> np.ndarray:

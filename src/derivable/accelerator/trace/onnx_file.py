@@ -82,6 +82,9 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
         root.add_module(target, Node(target, node.op_type, attributes, len(node.outputs), version))
         if id(node) in rounded:
             of_layers[target] = rounded[id(node)]
+        missing = [value.name for value in node.inputs if value is not None and value.name and value.name not in nodes]
+        if missing:
+            raise _unknown(missing[0], f"the node {node.name or target!r}", source)
         inputs = [None if value is None or not value.name else nodes[value.name] for value in node.inputs]
         called = traced.call_module(target, tuple(inputs))
         if len(node.outputs) == 1:
@@ -90,6 +93,9 @@ def module_of_onnx(model: Any) -> torch.fx.GraphModule:
         for k, value in enumerate(node.outputs):
             if value.name:
                 nodes[value.name] = traced.call_function(_part, (called, k))
+    for value in graph.outputs:
+        if value.name not in nodes:
+            raise _unknown(value.name, "an output of the graph", source)
     traced.output(tuple(nodes[value.name] for value in graph.outputs))
     module = torch.fx.GraphModule(root, traced)
     module.meta[_ROUNDED] = Rounded(
@@ -190,6 +196,11 @@ def _refuse_operators(graph: Any, source: str) -> None:
         source=source or None,
         hint=suggestion(first, OPERATORS, "leave what has no operator to the host, and export the rest"),
     )
+
+
+def _unknown(name: Any, of: str, source: str) -> ParseError:
+    message = f"{of} reads %{name}, which is no input, no initializer and no result of a node before it"
+    return ParseError(message, source=source or None, hint="onnx.checker.check_model(FILE) looks at the whole file")
 
 
 def _tensor(value: Any, name: str, source: str) -> torch.Tensor:

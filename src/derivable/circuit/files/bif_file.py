@@ -18,6 +18,7 @@ import numpy as np
 
 from derivable.circuit.files.network import ROUNDING, NetworkTables, cyclic_variable
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, Written
+from derivable.core.numbers import number_of
 from derivable.core.registry import suggestion
 
 _TOKEN = re.compile(
@@ -151,6 +152,9 @@ class _Reader(Written):
             if variable not in self.tables:
                 hint = f"write `probability ( {name} ) {{ ... }}`"
                 self.error(DomainError, f"there is no probability of `{name}`", self.places[variable], hint)
+        if not self.names:
+            hint = "the file may have been cut off"
+            self.error(ParseError, "the file has no `variable`", self.token.span, hint)
         factors = tuple(self.tables[variable] for variable in range(len(self.names)))
         cyclic = cyclic_variable([scope for scope, _ in factors])
         if cyclic is not None:
@@ -301,7 +305,7 @@ class _Reader(Written):
         while not self.accept(";"):
             token = self.word("a number or `;`")
             try:
-                number = float(token.text)
+                number = number_of(token.text)
             except ValueError:
                 self.wrong(token, f"`{token.text}` is no number", "numbers are separated by commas or blanks")
             if not 0 <= number < math.inf:

@@ -10,6 +10,7 @@ import numpy as np
 
 from derivable.circuit.files.network import ROUNDING, NetworkTables, cyclic_variable
 from derivable.core.diagnostics import DomainError, ParseError, Span, UnsupportedError, Written, warn
+from derivable.core.numbers import number_of
 
 
 def parse_uai(text: str, source: str = "<uai>") -> NetworkTables:
@@ -114,7 +115,7 @@ class _Reader(Written):
         for i in range(size):
             word = self.word("an entry")
             try:
-                numbers[i] = float(word)
+                numbers[i] = number_of(word)
             except ValueError:
                 self.wrong(f"`{word}` is no number")
             if not 0 <= numbers[i] < math.inf:

@@ -11,6 +11,7 @@ import numpy as np
 
 from derivable.circuit.files.network import ROUNDING, NetworkTables, cyclic_variable
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, Span, UnsupportedError, Written
+from derivable.core.numbers import number_of
 from derivable.core.registry import suggestion
 
 
@@ -98,6 +99,8 @@ class _Reader(Written):
         for name, variable in self.names.items():
             if variable not in tables:
                 self.wrong(networks[0], f"there is no definition of `{name}`")
+        if not declared:
+            self.wrong(networks[0], "the network has no `VARIABLE`")
         factors = tuple(tables[variable] for variable in range(len(self.names)))
         cyclic = cyclic_variable([scope for scope, _ in factors])
         if cyclic is not None:
@@ -137,7 +140,7 @@ class _Reader(Written):
         shape = [len(self.states[variable]) for variable in (*parents, child)]
         words = tables[0].text.replace(",", " ").split()
         try:
-            numbers = np.array([float(word) for word in words])
+            numbers = np.array([number_of(word) for word in words])
         except ValueError as error:
             self.wrong(tables[0], f"the table of `{children[0].word}` has what is no number: {error}")
         if len(numbers) != math.prod(shape):

@@ -24,11 +24,22 @@ from typing import Any
 import numpy as np
 
 from derivable.core.arguments import integer, is_integer
-from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, Span, UnsupportedError
+from derivable.core.diagnostics import (
+    DerivableError,
+    DomainError,
+    ParseError,
+    ShapeError,
+    Span,
+    UnsupportedError,
+    warn,
+)
 from derivable.core.files import atomic_write, read_bytes
+from derivable.core.numbers import number_of, vanishes
 from derivable.core.other_files import other_language
+from derivable.core.registry import nearest
 
 TASKS = ("mc", "wmc", "pmc", "pwmc")
+_PARAMETERS = ("weight", "show")  # behind `c p`
 _MEANT = ("c p weight", "c p show", "c ind ")  # how comments begin that are none
 _COUNT = re.compile(r"[0-9]{1,18}")
 _LITERAL = re.compile(r"-?[0-9]{1,18}")
@@ -357,6 +368,9 @@ class _Reader:
             self.show_lines.append((line, 2))
         elif words[1] == "t" and len(words) == 3 and words[2] in TASKS:
             self.task = words[2]
+        elif words[1] == "p" and len(words) > 3 and (close := nearest(words[2], _PARAMETERS, 0.7)):
+            message = f"`c p {words[2]}` is a comment, and no `c p {close}`"
+            warn(message, source=self.source, text=self.text, span=_whole(*line), hint=f"did you mean `{close}`?")
 
     def header(self, number: int, line: str) -> None:
         places, words = zip(*_words([(number, line)]))
@@ -505,7 +519,11 @@ class _Reader:
     def weight_of(self, word: str, place: Span, both_one: bool) -> float | None:
         """The number, or None for the mark of the older format, -1, that says: both literals weigh one."""
         try:
-            weight = float(Fraction(word)) if "/" in word else float(word)
+            above, slash, below = word.partition("/")
+            weight = number_of(above)
+            if slash:
+                number_of(below)
+                weight = float(Fraction(word))
         except (ValueError, ZeroDivisionError, OverflowError):
             message = f"`{word[:40]}` is not a weight"
             raise self.error(message, place, hint="a weight is a number, or a fraction") from None
@@ -513,6 +531,8 @@ class _Reader:
             return None
         if not math.isfinite(weight):
             raise self.error(f"the weight {word} is not finite", place)
+        if vanishes(word, weight):
+            raise self.error(f"the weight {word} is too small for 64 bits", place, "write 0 where it is to be zero")
         return weight + 0.0  # no minus zero
 
 

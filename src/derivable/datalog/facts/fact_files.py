@@ -31,6 +31,7 @@ from derivable.core.diagnostics import DomainError, ParseError
 from derivable.core.files import is_file, read_beginning, read_bytes, utf8_text
 from derivable.core.lazy import whole_import
 from derivable.core.locks import OwnLock
+from derivable.core.numbers import number_of
 from derivable.core.registry import suggestion
 from derivable.datalog.facts.column_names import TAG_NAMES
 from derivable.datalog.facts.file_forms import (
@@ -223,6 +224,10 @@ def _tabbed(data: bytes, comments: bool) -> bytes:
 # By columns
 
 
+# A quote between two other signs: behind it a quoted field would go on, which the readers of lines refuse.
+_IN_A_FIELD = re.compile(rb'[^",;\t\r\n]"[^",;\t\r\n]')
+
+
 def _by_columns(file: FileText, target: Target) -> Columns | None:
     """The columns if a kernel or Arrow takes the file as it is; None if it is small or Arrow refuses something."""
     data, delimiter, is_csv = file.data, file.delimiter, file.is_csv
@@ -239,7 +244,7 @@ def _by_columns(file: FileText, target: Target) -> Columns | None:
         len(data) < policy().many
         or not target.types
         or not target.has_width(len(names))
-        or (is_csv and has_texts and f"{delimiter} ".encode() in data)
+        or (is_csv and has_texts and (f"{delimiter} ".encode() in data or _IN_A_FIELD.search(data)))
     ):
         return None
     try:
@@ -442,7 +447,11 @@ def _rows(text: str, delimiter: str, is_csv: bool, target: Target) -> tuple[list
     """The fields of each row that is not empty, and the 1-based line it ends on."""
     rows, lines = [], []
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=is_csv, quoting=_quoting(is_csv)
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        skipinitialspace=is_csv,
+        quoting=_quoting(is_csv),
+        strict=True,
     )
     try:
         with _fields_of(len(text)):
@@ -544,7 +553,7 @@ def _column(texts: list[str], t: ValueType, column: int, text: str, lines: list[
 
 def _tag(value: str, text: str, line: int, target: Target) -> float:
     try:
-        number = float(value)
+        number = number_of(value)
     except ValueError:
         number = float("nan")
     if number != number:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from derivable.core.diagnostics import Origin, ParseError, Span
+from derivable.core.numbers import vanishes
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.problog.terms import Compound, Facts, Number, Term, Text, Var
 from derivable.datalog.syntax.fact_runs import FactPatterns, FactRun
@@ -266,6 +267,8 @@ class Reader:
             value = int(text)
         else:
             value = float(text)
+            if vanishes(text, value):
+                raise self.error(f"{text} is too small for 64 bits, and would be zero", token, "write 0.0 for zero")
         if self.token.kind in ("atom", "variable") and self.token.start == token.stop and self.token.text not in INFIX:
             raise self.error(f"`{text}{self.token.text}` is no number", token, "a name begins with a letter")
         return Number(-value if sign == "-" else value, sign.strip("+") + text, span=span)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from derivable.core.diagnostics import DomainError, ParseError
 from derivable.core.files import is_file, read_bytes, utf8_text
+from derivable.core.json_text import json_of
 from derivable.core.lazy import whole_import
 from derivable.core.roots import Roots
 from derivable.datalog.facts.file_forms import span_in
@@ -294,7 +294,7 @@ class _Lines:
 
 def _from_json(data: bytes, source: str, options: Options, values: Values) -> list[tuple]:
     try:
-        rows = json.loads(data)
+        rows = json_of(data)
     except ValueError as error:
         raise ParseError(f"this is no JSON: {error}", source=source) from None
     if not isinstance(rows, list):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from derivable.core.numbers import number_of
 from derivable.datalog.foreign.wrapping import number_in
 from derivable.datalog.souffle.types import Types
 from derivable.datalog.syntax.lexer import beyond_space
@@ -44,7 +45,10 @@ class Values:
             return text
         if t in self.limits or t == "float":
             return self.number(text, t)
-        value, end = self.structure(text, 0, t)
+        try:
+            value, end = self.structure(text, 0, t)
+        except RecursionError:
+            raise NoValueError("the value is nested too deep") from None
         if text[end:].strip():
             raise NoValueError(f"`{text[end:]}` stands behind the value")
         return value
@@ -52,9 +56,9 @@ class Values:
     def number(self, text: str, t: str) -> Any:
         if t == "float":
             try:
-                if "_" in text or text != text.strip():
+                if text != text.strip():
                     raise ValueError
-                return float(text)
+                return number_of(text)
             except ValueError:
                 raise NoValueError(f"{text!r} is no float") from None
         value = number_in(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from derivable.core.numbers import vanishes
 from derivable.datalog.aggregates import AGGREGATES
 from derivable.datalog.syntax import nodes as s
 from derivable.datalog.syntax.escapes import unescape
@@ -239,6 +240,8 @@ class Expressions(Reader):
                 value, kind = int(text), "integer"
             case "float":
                 value, kind = float(text), "float"
+                if vanishes(text, value):
+                    self.fail(f"{text} is too small for 64 bits, and would be zero", "write 0.0 for zero")
             case "moment":
                 value, kind = self.moment(text[2:-1], text[0] == "t"), "datetime" if text[0] == "t" else "duration"
             case "keyword" if text in ("true", "false"):

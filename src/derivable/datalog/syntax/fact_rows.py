@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from derivable.core.numbers import vanishes
 from derivable.datalog.syntax.escapes import unescape
 from derivable.datalog.values.symbols import CodedTexts
 
@@ -157,8 +158,8 @@ def _rows(
 ) -> Rows | None:
     """The facts that these texts are, row by row, their tags first; None if a column has several kinds."""
     columns = [flat[column :: arity + has_tag] for column in range(arity + has_tag)]
-    tags = tuple(map(float, columns.pop(0))) if has_tag else None
     try:
+        tags = _floats(columns.pop(0)) if has_tag else None
         kinds, values = zip(*[_column(column, quoted) for column in columns])
     except ValueError:
         return None
@@ -177,4 +178,12 @@ def _column(texts: list[str], quoted: Mapping[str, Quoted]) -> tuple[str, Sequen
     try:
         return "integer", tuple(map(int, texts))
     except ValueError:
-        return "float", tuple(map(float, texts))
+        return "float", _floats(texts)
+
+
+def _floats(texts: list[str]) -> tuple[float, ...]:
+    """Raises ValueError for a number that is too small, which the parser has a message for."""
+    values = tuple(map(float, texts))
+    if 0.0 in values and any(map(vanishes, texts, values)):
+        raise ValueError(texts)
+    return values

@@ -12,8 +12,9 @@ import re
 
 import numpy as np
 
-from derivable.core.diagnostics import ParseError, Span, UnsupportedError
+from derivable.core.diagnostics import ParseError, Span, UnsupportedError, warn
 from derivable.core.files import read_bytes
+from derivable.core.numbers import number_of
 from derivable.core.registry import nearest
 from derivable.tensor.values.values import Coordinates
 
@@ -42,12 +43,12 @@ def parse_matrix_market(text: str, source: str = "<input>") -> Coordinates:
     if symmetry != "general" and shape[0] != shape[1]:
         raise file.error(f"a {symmetry} matrix has {shape[0]} rows and {shape[1]} columns", file.body - 1)
     if layout == "array":
-        indices, values = _array_entries(file, shape, symmetry)
+        indices, values = _array_entries(file, shape, symmetry, field)
     else:
         numbers = file.numbers(sizes[2], 2 if field == "pattern" else 3)
         with np.errstate(invalid="ignore"):
             indices = numbers[:, :2].astype(np.int64).T - 1
-        values = np.ones(sizes[2]) if field == "pattern" else numbers[:, 2]
+        values = np.ones(sizes[2]) if field == "pattern" else file.checked(numbers[:, 2], field)
         sizes_of_axes = np.array(shape)[:, None]
         is_outside = ((indices + 1 != numbers[:, :2].T) | (indices < 0) | (indices >= sizes_of_axes)).any(axis=0)
         if is_outside.any():
@@ -67,17 +68,20 @@ def parse_matrix_market(text: str, source: str = "<input>") -> Coordinates:
             )
     if symmetry != "general":
         is_off = indices[0] != indices[1]
+        if symmetry == "skew-symmetric" and layout == "coordinate" and (wrong := ~is_off & (values != 0)).any():
+            message = "a skew-symmetric matrix has zeros on its diagonal"
+            raise file.error(message, file.line_of(int(np.flatnonzero(wrong)[0])))
         sign = -1.0 if symmetry == "skew-symmetric" else 1.0
         indices = np.concatenate([indices, indices[::-1, is_off]], axis=1)
         values = np.concatenate([values, sign * values[is_off]])
     return Coordinates.of(shape, indices, values, name=source)
 
 
-def _array_entries(file: _File, shape: tuple[int, ...], symmetry: str) -> tuple[np.ndarray, np.ndarray]:
+def _array_entries(file: _File, shape: tuple[int, ...], symmetry: str, field: str) -> tuple[np.ndarray, np.ndarray]:
     """The columns one after another, of a symmetric matrix the lower triangle only."""
     size, diagonal = shape[0], symmetry != "skew-symmetric"
     count = math.prod(shape) if symmetry == "general" else size * (size + (1 if diagonal else -1)) // 2
-    values = file.numbers(count, 1)[:, 0]
+    values = file.checked(file.numbers(count, 1)[:, 0], field)
     if count == 0:  # of an empty matrix the other size may be any
         return np.zeros((2, 0), np.int64), values
     columns, rows = np.indices(shape[::-1]).reshape(2, -1)
@@ -142,12 +146,36 @@ class _File:
         """[entry, column] float64, which is exact for indices below 2^53."""
         body = self.text[self.start :]
         try:
-            found = np.loadtxt(io.StringIO(body), ndmin=2) if body.strip() else np.empty((0, width))
+            found = np.loadtxt(io.StringIO(body), ndmin=2, comments=None) if body.strip() else np.empty((0, width))
         except ValueError:
             raise self._bad_line(width) from None
         if found.shape != (count, width):
             raise self._bad_line(width, count)
         return found
+
+    def checked(self, values: np.ndarray, field: str) -> np.ndarray:
+        """The values, if they are what the field of the banner says."""
+        is_integer = field == "integer"
+        is_wrong = is_integer & ~(np.isfinite(values) & (values == np.rint(values)))
+        is_large = is_integer & (np.abs(values) >= 2.0**53)
+        infinite = np.flatnonzero(np.isinf(values)).tolist()
+        words = self.last_words() if infinite or is_wrong.any() or is_large.any() else []
+        for entry in infinite:
+            if "inf" not in words[entry].lower():
+                hint = "an infinity is written inf"
+                raise self.error(f"{words[entry]} is too large for 64 bits", self.line_of(entry), hint)
+        for entry in np.flatnonzero(is_wrong)[:1].tolist():
+            hint = "the first line says `integer`; write `real` there"
+            raise self.error(f"{words[entry]} is no integer", self.line_of(entry), hint)
+        for entry in np.flatnonzero(is_large)[:1].tolist():
+            span = Span(self.line_of(entry) + 1, 1)
+            hint = "entries are floating-point numbers of 64 bits, exact up to 2^53"
+            warn(f"{words[entry]} may be rounded", hint=hint, source=self.source, text=self.text, span=span)
+        return values
+
+    def last_words(self) -> list[str]:
+        """[entry] the last word of its line."""
+        return [words[-1] for line in self.text[self.start :].split("\n") if (words := line.split())]
 
     def line_of(self, entry: int) -> int:
         """The line of an entry, counted from 0."""
@@ -169,7 +197,7 @@ class _File:
 
 def _is_number(word: str) -> bool:
     try:
-        float(word)
+        number_of(word)
     except ValueError:
         return False
     return True
