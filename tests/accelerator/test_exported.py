@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional as F
 
 import derivable as dv
+from derivable.accelerator.operators.evaluation import evaluate
 from derivable.accelerator.trace.trace import trace
 
 from .networks import MLP, resnet18
@@ -130,3 +132,86 @@ def test_what_export_wrote_out_is_refused_with_what_to_do():
     with pytest.raises(dv.DerivableError, match="fft") as caught:
         dv.accelerator.design(torch.export.export(Binding(), (x,)), x, pes=16)
     assert "design with the module itself" in caught.value.hint
+
+
+class Stepping(nn.Module):
+    """A layer in `torch.while_loop`: as often as `times` says, or until the sum is at most 100."""
+
+    def __init__(self, times):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.times = nn.Linear(8, 8), times
+
+    def step(self, y):
+        return torch.tanh(self.layer(y)) * 0.5
+
+    def forward(self, x):
+        count = torch.zeros((), dtype=torch.int64)
+        goes_on = (lambda k, y: k < self.times) if self.times is not None else (lambda k, y: y.sum() > 100)
+        return while_loop(goes_on, lambda k, y: (k + 1, self.step(y) + x), (count, x))[1]
+
+
+class Choosing(Stepping):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: self.step(x), lambda x: x * 0.5 + 1, (x,))
+
+
+class Fixed(Stepping):
+    """What the hint says in the place of a loop that ends by its numbers."""
+
+    def forward(self, x):
+        for _ in range(6):
+            x = torch.where(x.sum() > 1, 0.5 * x, x)
+        return self.layer(x)
+
+
+def exported_once(model, x):
+    return torch.export.export(model.eval(), (x,))
+
+
+@pytest.mark.parametrize("times", [0, 1, 9])
+def test_a_while_loop_of_which_constants_say_the_steps(times):
+    model, x = Stepping(times), torch.rand(2, 8) - 0.5
+    expected = x
+    for _ in range(times):
+        expected = model.step(expected) + x
+    exported, expected = exported_once(model, x), expected.detach().numpy()
+    found = evaluate(trace(exported, x), x.numpy().astype(np.float64))
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    if times == 9:
+        made = dv.accelerator.design(exported, x, pes=16, precision="int8", calibration=[x, -x])
+        assert made.lowered.graph.loops, "its steps are a loop of the program"
+        np.testing.assert_allclose(made.simulate(x, "python").outputs[0], expected, atol=0.03)
+
+
+def test_a_while_loop_that_ends_by_its_numbers_is_refused_with_what_to_do():
+    x = torch.rand(2, 8)
+    with pytest.raises(dv.DerivableError, match="while_loop ends by a tensor that depends on") as caught:
+        dv.accelerator.design(exported_once(Stepping(None), x), x, pes=16)
+    assert "torch.where(goes_on(state), step(state), state)" in caught.value.hint
+    with pytest.raises(dv.DerivableError, match="cannot be traced") as caught:
+        dv.accelerator.design(Stepping(None), x, pes=16)
+    assert "torch.export.export" in caught.value.hint
+
+
+def test_a_fixed_number_of_steps_ends_where_the_loop_does():
+    model, x = Fixed(0).eval(), torch.rand(2, 8)
+    made = dv.accelerator.design(model, x, pes=16, precision="int8", calibration=[x, 0.1 * x])
+    assert made.lowered.graph.loops
+    for each in (x, 0.1 * x, 0.4 * x):
+        ended = each
+        while ended.sum() > 1:
+            ended = 0.5 * ended
+        expected = model.layer(ended).detach().numpy()
+        np.testing.assert_allclose(made.simulate(each, "python").outputs[0], expected, atol=0.03)
+
+
+def test_both_branches_of_a_choice_are_hardware():
+    model, x = Choosing(0), torch.rand(2, 8)
+    exported = exported_once(model, x)
+    made = dv.accelerator.design(exported, x, pes=16, precision="int8", calibration=[x, -x])
+    for each in (x, -x, 0.5 * x, -0.5 * x):
+        expected = (model.step(each) if each.sum() > 0 else each * 0.5 + 1).detach().numpy()
+        found = evaluate(trace(exported, x), each.numpy().astype(np.float64))
+        np.testing.assert_allclose(found[0], expected, atol=1e-6)
+        np.testing.assert_allclose(made.simulate(each, "python").outputs[0], expected, atol=0.03)

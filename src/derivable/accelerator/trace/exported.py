@@ -5,6 +5,8 @@ Printed form of a row of such a graph, and what is traced in its place:
     torch.ops.aten.transpose.int(x, 1, 0)                        x.transpose(1, 0)
     torch.ops.aten.conv2d.default(x, weight, bias, [2, 2])       F.conv2d(x, weight, bias, [2, 2])
     torch.ops.aten.slice.Tensor(x, 1, 2, 5)                      x[:, 2:5]
+    torch.ops.higher_order.while_loop(condition, body, (k, x))   the steps of the body, one after the other
+    torch.ops.higher_order.cond(choice, yes, no, (x,))           torch.where(choice, yes(x), no(x))
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ import torch
 from torch.fx.node import map_aggregate
 from torch.nn import functional as F
 
-from derivable.accelerator.trace.decompositions import Refused
+from derivable.accelerator.trace.decompositions import Refused, is_traced
 from derivable.accelerator.trace.onnx_file import is_onnx, module_of_onnx
 
 # Of 64 bits: the end of a slice without one.
 _NO_END = (1 << 63) - 1
+LOOP_HINT = (
+    "let the loop take a fixed number of steps, of which those after its end change nothing: "
+    "`for _ in range(32): state = torch.where(goes_on(state), step(state), state)`"
+)
 
 
 def module_of(model: Any) -> Any:
@@ -32,18 +38,63 @@ def module_of(model: Any) -> Any:
         return module_of_onnx(model)
     if "torch.export" in sys.modules and isinstance(model, torch.export.ExportedProgram):
         module: Any = model.module()
-    elif isinstance(model, torch.fx.GraphModule) and any(is_exported(node.target) for node in model.graph.nodes):
+    elif isinstance(model, torch.fx.GraphModule) and any(
+        is_exported(node.target) or _control(node.target) for node in model.graph.nodes
+    ):
         module = copy.deepcopy(model)
     else:
         return model
+    # Bodies of loops and branches are modules in it.
+    for each in module.modules():
+        if isinstance(each, torch.fx.GraphModule):
+            _prepare(each)
+    return module
+
+
+def _prepare(module: torch.fx.GraphModule) -> None:
     for node in list(module.graph.nodes):
         is_check = node.target == "_guards_fn" or getattr(node.target, "__name__", "").startswith("_assert")
         if is_check and not node.users:
             module.graph.erase_node(node)
-        else:
-            node.args, node.kwargs = (map_aggregate(each, _wide) for each in (node.args, node.kwargs))
+            continue
+        node.args, node.kwargs = (map_aggregate(each, _wide) for each in (node.args, node.kwargs))
+        node.target = _control(node.target) or node.target
     module.recompile()
-    return module
+
+
+def while_loop(condition: Callable, body: Callable, carried: Any, more: Any = ()) -> tuple[Any, ...]:
+    """The steps of `torch.while_loop` one after the other, as many as constants say.
+
+    Raises Refused where a tensor that depends on the inputs says how many.
+    """
+    state = tuple(carried)
+    while True:
+        goes_on = condition(*state, *more)
+        if is_traced(goes_on):
+            raise Refused(
+                "torch.while_loop ends by a tensor that depends on the inputs: data-dependent control flow cannot be "
+                "traced",
+                hint=LOOP_HINT,
+            )
+        if not goes_on:
+            return state
+        state = tuple(body(*state, *more))
+
+
+def cond(choice: Any, yes: Callable, no: Callable, operands: Any = ()) -> Any:
+    """Both branches of `torch.cond`, of which each result is chosen by `torch.where`."""
+    if not is_traced(choice):
+        return (yes if choice else no)(*operands)
+    pairs = zip(yes(*operands), no(*operands), strict=True)
+    return tuple(one if one is other else torch.where(choice, one, other) for one, other in pairs)
+
+
+_CONTROL: dict[str, Callable[..., Any]] = {"while_loop": while_loop, "cond": cond}
+
+
+def _control(target: Any) -> Callable | None:
+    """What is traced in the place of an operator of torch that takes functions."""
+    return _CONTROL.get(target.__name__) if getattr(target, "namespace", None) == "higher_order" else None
 
 
 def _wide(value: Any) -> Any:

@@ -7,6 +7,7 @@ not recorded, and so is what follows from parameters alone.
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import getitem
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from derivable.accelerator.trace.decompositions import Refused, assigned
-from derivable.accelerator.trace.exported import call, is_exported
+from derivable.accelerator.trace.exported import LOOP_HINT, call, is_exported
 from derivable.accelerator.trace.source_location import SourceLocation, calls_model, location_here, location_of
 from derivable.accelerator.trace.spectra import Spectrum, complex_error, decomposition
 from derivable.accelerator.trace.state import class_of, refuse_class
@@ -124,7 +125,7 @@ def value_error(what: str, location: SourceLocation) -> DerivableError:
     return location.error(
         UnsupportedError,
         f"{what} of a tensor that depends on the inputs: {_VALUES} cannot be traced",
-        "compute both branches and mix them with weights from 0 to 1, or let the condition be one of shapes",
+        f"compute both branches and choose by `torch.where(condition, one, other)`, or {LOOP_HINT}",
     )
 
 
@@ -402,10 +403,11 @@ def record(recorder: Recorder, model: Callable) -> torch.fx.Graph:
         raise
     except Exception as error:
         location = location_of(error, recorder.module)
+        hint = "a trace goes through operations on tensors; other code must not ask what they hold or are"
+        if any("_higher_order_ops" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+            hint = "`torch.cond` and `torch.while_loop` are traced in exported programs: give torch.export.export(...)"
         raise location.error(
-            UnsupportedError,
-            f"the model cannot be traced: {type(error).__name__}: {one_line(error)}",
-            "a trace goes through operations on tensors; other code must not ask what they hold or are",
+            UnsupportedError, f"the model cannot be traced: {type(error).__name__}: {one_line(error)}", hint
         ) from error
 
 
