@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,7 +56,7 @@ def run_worker(
     size: str = "",
     hint: str = "",
     after_crash: str | None = None,
-    program: Sequence[str] | None = None,
+    program: str | None = None,
 ) -> None:
     """Run one job of `compile_worker` on the files in `folder` and wait for it.
 
@@ -66,7 +66,8 @@ def run_worker(
     size        what it compiles, for messages of limits
     hint        for one that does not finish: what helps besides a higher limit
     after_crash for one that crashes, but for lack of memory
-    program     of Python, which gets the job, the folder and the number of this process; None for `compile_worker`
+    program     the text of one of Python that needs what is installed alone, and gets the job, the folder and the
+                number of this process; None for `compile_worker`
     progress    show a bar after a second: True, False, or None for "if stderr is a terminal"
 
     KeyboardInterrupt, like any exception, kills the process before it goes on up.
@@ -87,7 +88,8 @@ def run_worker(
             [
                 python,
                 "-P",
-                *(program or ("-m", WORKER)),
+                # What sites add to the path is on ours already, and takes as long to read as Python to start.
+                *(("-m", WORKER) if program is None else ("-S", "-c", program)),
                 job,
                 str(folder),
                 str(os.getpid()),

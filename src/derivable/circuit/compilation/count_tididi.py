@@ -6,7 +6,7 @@ It simplifies the formula and compiles what is left to a tree decision diagram, 
 from __future__ import annotations
 
 import importlib.util
-import json
+import marshal
 import math
 from fractions import Fraction
 from typing import Any
@@ -19,17 +19,16 @@ from derivable.circuit.formulas.dimacs import Cnf
 from derivable.core.diagnostics import MissingDependencyError
 from derivable.core.progress import NEVER, Deadline
 
-INPUT, OUTPUT = "input.json", "output.txt"
+INPUT, OUTPUT = "input.bin", "output.txt"
 # It prints to the file that is the process's stderr, and needs nothing of this package.
 PROGRAM = f"""
-import json, pathlib, sys
+import marshal, sys
 import tididi_cnf
-folder = pathlib.Path(sys.argv[2])
-task = json.loads((folder / "{INPUT}").read_text())
-if "weights" in task:
-    task["weights"] = dict(task["weights"])
+with open(sys.argv[2] + "/{INPUT}", "rb") as file:
+    task = marshal.load(file)
 answer = tididi_cnf.count(task.pop("clauses"), **task)
-(folder / "{OUTPUT}").write_text(hex(answer.count) if isinstance(answer.count, int) else str(answer.count))
+with open(sys.argv[2] + "/{OUTPUT}", "w") as file:
+    file.write(hex(answer.count) if isinstance(answer.count, int) else str(answer.count))
 """
 
 
@@ -59,12 +58,12 @@ def count_by_tididi(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None 
     count = int(_answer(task, deadline, progress)) << int(others.sum())
     if cnf.weights is None:
         return count, None
-    weights = [
-        (sign * number, float(column[variable - 1]))
+    weights = {
+        sign * number: float(column[variable - 1])
         for number, variable in enumerate(mentioned.tolist(), start=1)
         for sign, column in zip((1, -1), cnf.weights)
         if is_shown[variable - 1]
-    ]
+    }
     task |= {"weights": weights, "mode": "wmc" if cnf.shown is None else "pwmc"}
     value = _answer(task, deadline, progress)
     try:
@@ -79,12 +78,12 @@ def _answer(task: dict[str, Any], deadline: Deadline, progress: bool | None) -> 
         # No clause mentions a variable, or one is false.
         return Fraction(0 if task["clauses"] else 1)
     with work_folder() as folder:
-        (folder / INPUT).write_text(json.dumps(task))
+        (folder / INPUT).write_bytes(marshal.dumps(task))
         run_worker(
             "count",
             folder,
             name="tididi",
-            program=("-c", PROGRAM),
+            program=PROGRAM,
             deadline=deadline,
             progress=progress,
             size=f"{task['num_vars']:,} variables and {len(task['clauses']):,} clauses",

@@ -17,12 +17,14 @@ INPUT, OUTPUT, LIFT = "input.cnf", "reduced.cnf", "lift.txt"
 BUDGET = 10_000
 # It needs nothing of this package.
 PROGRAM = f"""
-import pathlib, sys
+import sys
 import vitri
-folder = pathlib.Path(sys.argv[2])
-made = vitri.prepare((folder / "{INPUT}").read_bytes(), mode="mc", vtree="balanced", budget_ms={BUDGET})
-(folder / "{OUTPUT}").write_text(made.reduced_cnf)
-(folder / "{LIFT}").write_text(str(made.summary["lift"]["count_lift_pow2"]))
+with open(sys.argv[2] + "/{INPUT}", "rb") as file:
+    made = vitri.prepare(file.read(), mode="mc", vtree="balanced", budget_ms={BUDGET})
+with open(sys.argv[2] + "/{OUTPUT}", "w") as file:
+    file.write(made.reduced_cnf)
+with open(sys.argv[2] + "/{LIFT}", "w") as file:
+    file.write(str(made.summary["lift"]["count_lift_pow2"]))
 """
 
 
@@ -44,7 +46,7 @@ def reduced(cnf: Cnf, deadline: Deadline = NEVER, progress: bool | None = None) 
             "reduce",
             folder,
             name="vitri",
-            program=("-c", PROGRAM),
+            program=PROGRAM,
             deadline=deadline,
             progress=progress,
             size=f"{cnf.num_variables:,} variables and {cnf.num_clauses:,} clauses",
