@@ -133,13 +133,38 @@ def smokers(count: int, friends: int) -> tuple[str, str]:
     return ours, theirs
 
 
-def problog(text: str) -> float | None:
+def family(generations: int, size: int) -> str:
+    """Blood types over a random pedigree, in ProbLog's language: chromosomes of founders are drawn, others come from a
+    mother and a father of the generation before."""
+    rnd, types = random.Random(1), ("a", "b", "null")
+    lines = [f"0.29::{c}(P,a); 0.07::{c}(P,b); 0.64::{c}(P,null) :- founder(P)." for c in ("mother_s", "father_s")]
+    for chromosome, parent in (("mother_s", "mother"), ("father_s", "father")):
+        body = f"{parent}(M,P), mother_s(M,X), father_s(M,Y)"
+        lines.append(f"0.5::{chromosome}(P,X); 0.5::{chromosome}(P,Y) :- {body}.")
+    for one in types:
+        for other in types:
+            shown = {one, other} - {"null"}
+            likely = "ab" if len(shown) == 2 else min(shown, default="null")
+            heads = [f"{0.91 if kind == likely else 0.03}::blood(P,{kind})" for kind in (*types, "ab")]
+            lines.append(f"{'; '.join(heads)} :- mother_s(P,{one}), father_s(P,{other}).")
+    before = [f"p0_{number}" for number in range(size)]
+    lines += [f"founder({person})." for person in before]
+    for generation in range(1, generations):
+        people = [f"p{generation}_{number}" for number in range(size)]
+        for person in people:
+            mother, father = rnd.sample(before, 2)
+            lines += [f"mother({mother},{person}).", f"father({father},{person})."]
+        before = people
+    return "\n".join([*lines, *(f"query(blood({person},_))." for person in before)])
+
+
+def problog(text: str, kind: str | None = None) -> float | None:
     try:
         from problog import get_evaluatable
         from problog.program import PrologString
     except ImportError:
         return None
-    return seconds(lambda: get_evaluatable().create_from(PrologString(text)).evaluate())
+    return seconds(lambda: get_evaluatable(kind).create_from(PrologString(text)).evaluate())
 
 
 def programs(limit: float) -> None:
@@ -159,6 +184,11 @@ def programs(limit: float) -> None:
     for count, friends in ((20, 40), (40, 60)):
         ours, theirs = smokers(count, friends)
         row(f"smokers, {count} persons, {friends} friends", run(ours), shown(problog(theirs) if count < 40 else None))
+    for generations, size in ((2, 2), (2, 3), (3, 2), (3, 4), (5, 8)):
+        text = family(generations, size)
+        first = best(lambda t=text: dv.Program.from_problog(t).run(provenance="exact", time_limit=limit))
+        theirs = problog(text, "ddnnf") if generations * size < 8 else None
+        row(f"blood types, {generations} generations of {size}", shown(first), shown(theirs))
 
 
 def main() -> None:

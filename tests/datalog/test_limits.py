@@ -699,3 +699,11 @@ def test_limits_hold_before_a_hash_of_terms_is_made_larger(monkeypatch):
     with pytest.raises(OutOfMemory, match=wanted) as caught:
         dv.Program(text).run({"r": range(50)}, memory_limit="1 GB")
     assert "the rule of `t`" in caught.value.message
+
+
+def test_rows_that_came_as_sets_are_written_only_where_there_is_room():
+    """A closure is 16 million pairs in few bytes, until a rule joins them row by row."""
+    text = "type e(u32, u32) rel p(x, y) = e(x, y) rel p(x, z) = p(x, y), p(y, z) rel t(x, z) = p(x, y), p(z, y), x < z"
+    edges = [(i, (i + 1) % 4000) for i in range(4000)]
+    with pytest.raises(OutOfMemory, match=r"tables of 128 MB would pass memory_limit = 100 MB"):
+        dv.Program(text + " query t").run({"e": edges}, memory_limit="100 MB")

@@ -24,7 +24,7 @@ from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
-from derivable.device.cpu.memory import empty, full, longer, next_length, zeros
+from derivable.device.cpu.memory import empty, expect, full, longer, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 from derivable.parallel.order import is_in_order
 
@@ -201,7 +201,9 @@ class Table:
             if self._log is not None:
                 return
             assert self.row_set.prefix_sets is not None
-            log, filled = longer(empty((16, self.width), np.int32), self.size, 0), 0
+            log = empty((16, self.width), np.int32)
+            expect(self.size * self.width * log.itemsize)
+            log, filled = longer(log, self.size, 0), 0
             for rows in self.row_set.prefix_sets.parts(policy().cache_rows):
                 log[filled : filled + len(rows)] = rows
                 filled += len(rows)

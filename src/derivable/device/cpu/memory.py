@@ -49,7 +49,7 @@ _ASKING = 1 << 26
 # Memory that is always allowed to stay, whatever the use was.
 _FLOOR = 1 << 25
 _SECONDS = 10.0
-# What looks, before large zeros are made, whether there may be so many bytes more; it raises what ends the work.
+# What looks, before large arrays are made, whether there may be so many bytes more; it raises what ends the work.
 expect_bytes: ContextVar[Callable[[int], Any] | None] = ContextVar("expect_bytes", default=None)
 
 
@@ -85,6 +85,13 @@ _window = 0.0
 _limit: int | None = None
 
 
+def expect(size: int) -> None:
+    """Look whether so many bytes may be made, all of which are touched before limits are looked at again, such as a
+    hash that doubles or all rows of a set."""
+    if size >= _RESERVING and (look := expect_bytes.get()) is not None:
+        look(size)
+
+
 def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """`np.empty` in C order."""
     # No scalar has more than 16 bytes; looking at the type takes longer than all the rest.
@@ -102,6 +109,7 @@ def empty(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
         raise MemoryError(f"an array of {count} values")
     if count * dtype.itemsize < SMALLEST or dtype.hasobject:
         return np.empty(shape, dtype)
+    expect(count * dtype.itemsize)
     size = _rounded(count * dtype.itemsize)
     array = _leased(_take((size, None), size), dtype, count)
     return array if len(shape) == 1 else array.reshape(shape)
@@ -205,10 +213,6 @@ def full(shape: int | Sequence[int], value: Any, dtype: Any) -> np.ndarray:
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> np.ndarray:
     """`np.zeros`. Clearing memory takes a tenth of the time of the page faults that `np.zeros` leaves to its users."""
-    size = (shape if isinstance(shape, int) else math.prod(shape)) * np.dtype(dtype).itemsize
-    if size >= _RESERVING and (look := expect_bytes.get()) is not None:
-        # All of it is touched, such as a hash that doubles, before the limits of memory are looked at again.
-        look(size)
     array = empty(shape, dtype)
     # NumPy fills bytes with the C library's memset, and other types with a slower loop.
     array.reshape(-1).view(np.uint8).fill(0)
