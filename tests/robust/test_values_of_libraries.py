@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import derivable as dv
+from derivable.circuit.formulas.formula import evaluate
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -241,6 +242,92 @@ def test_what_is_no_dense_tensor_is_no_vector(door, operand):
 def test_complex_weights_of_real_vectors_are_refused():
     with pytest.raises(dv.DerivableError, match="complex numbers, and the vectors are real"):
         dv.vsa.bundle(torch.eye(3), weights=torch.ones(3) + 1j, model="map")
+
+
+@pytest.mark.parametrize("model", ["hrr", "block", "fhrr"])
+def test_complex_exponents_are_refused(model):
+    """Their imaginary parts were dropped."""
+    shape = (1, 4) if model == "block" else (4,)
+    with pytest.raises(dv.DerivableError, match="complex"):
+        dv.vsa.power(dv.vsa.random(*shape, model=model), torch.tensor([0.5 + 1j, 0.25 + 0j]), model=model)
+
+
+VECTORS = OPERANDS | {
+    "normalise": lambda x: dv.vsa.normalise(x, model="hrr"),
+    "similarity": lambda x: dv.vsa.similarity(x, torch.ones(3), model="map"),
+    "cleanup": lambda x: dv.vsa.cleanup(x, torch.eye(3), model="map"),
+    "permute": lambda x: dv.vsa.permute(x, 1, model="map"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize("kind", ["masked", "fake"])
+@pytest.mark.parametrize("door", VECTORS)
+def test_what_has_no_numbers_is_no_vector(door, kind):
+    with pytest.raises(dv.DerivableError, match=kind):
+        VECTORS[door](NO_INPUT[kind][0]())
+
+
+@pytest.mark.parametrize("door", ["convolve", "weights", "exponents", "mass"])
+def test_vectors_of_types_that_torch_only_stores_are_named(door):
+    with pytest.raises(dv.DerivableError, match=r"storage.*\n.*x\.float"):
+        VECTORS[door](torch.ones(3).to(torch.float8_e5m2))
+
+
+def test_vectors_of_one_mode_of_fake_tensors_have_shapes():
+    with FakeTensorMode():
+        assert dv.vsa.bind(torch.ones(3), torch.ones(3), model="map").shape == (3,)
+
+
+COMPLEX = {
+    "JAX": lambda: jnp.ones(3) + 1j,
+    "torch": lambda: (torch.ones(3) + 1j).requires_grad_(),
+    "torch, sparse": lambda: torch.sparse_coo_tensor([[0, 2]], (torch.ones(2) + 1j).requires_grad_(), (3,)),
+    "BCOO": lambda: sparse.BCOO((jnp.ones(2) + 1j, jnp.array([[0], [2]])), shape=(3,)),
+    "NumPy": lambda: np.ones(3) + 1j,
+}
+
+
+@pytest.mark.parametrize("subscripts", ["i->i", "i->", "i,i->i"])
+@pytest.mark.parametrize("kind", COMPLEX)
+def test_complex_operands_are_refused_by_every_sum(kind, subscripts):
+    operands = [COMPLEX[kind]() for _ in range(subscripts.count("i,") + 1)]
+    with pytest.raises(dv.DerivableError, match="complex"):
+        dv.tensor.einsum(subscripts, *operands)
+
+
+@pytest.mark.parametrize("kind", ["masked", "missing", "complex", "deleted"])
+def test_tables_and_logits_of_circuits_are_real_numbers(kind):
+    """The imaginary part of a table was dropped, and what a mask hides was read."""
+    values = {
+        "masked": lambda: np.ma.array(NUMBERS, mask=[False, True, False]),
+        "missing": lambda: pd.array([0.5, None, 0.25], dtype="Float64"),
+        "complex": lambda: np.array(NUMBERS) + 1j,
+        "deleted": _deleted,
+    }[kind]()
+    with pytest.raises(dv.DerivableError, match=r"masked|missing|real|given away"):
+        dv.circuit.from_factors([((0,), values)], [3])
+    with pytest.raises(dv.DerivableError, match=r"masked|missing|complex|given away"):
+        evaluate(a & b | c, values)
+
+
+def test_a_deleted_array_has_no_value_and_gradient():
+    square = dv.tensor.parse("sum(<i, x> in X) x * x", {"X": 1})
+    with pytest.raises(dv.DerivableError, match=r"`X` is an array of JAX whose memory was given away"):
+        dv.tensor.value_and_gradient(square, "X")(X=_deleted())
+
+
+@pytest.mark.parametrize("make", [dv.independent, dv.categorical, lambda x: dv.independent([1, 2, 3], x)])
+def test_facts_on_the_meta_device_are_refused(make):
+    with pytest.raises(dv.DerivableError, match="meta"):
+        make(torch.ones(3, device="meta"))
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize")
+def test_quantised_values_of_folds_have_their_hint():
+    values = torch.quantize_per_tensor(torch.tensor(NUMBERS), 0.25, 0, torch.quint8)
+    with pytest.raises(dv.DerivableError, match=r"values is quantised.*\n.*dequantize"):
+        dv.parallel.reduce_by_index(torch.zeros(3), "max", torch.arange(3), values)
 
 
 def test_entries_that_are_differentiated_are_no_array():

@@ -28,8 +28,13 @@ _NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).valu
 _HALF = (torch.float16, torch.bfloat16)
 _INDICES = (torch.int64, torch.int32)
 _is_tensor = partial(is_not, None)
-_STRIDED, _UINT64 = torch.strided, torch.uint64
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+_QUANTISED = ("torch.qint", "torch.quint")
+_LOOKED_AT = {torch.uint64, *(dtype for dtype in _NAMES if str(dtype).startswith(_QUANTISED))}
+_STORED = ("torch.float4", "torch.float8", "torch.uint16", "torch.uint32", "torch.uint64")
+STORED_ONLY = {dtype for dtype in _NAMES if str(dtype).startswith(_STORED)}
+"""Types that torch stores and does not compute with."""
 # torch computes sums by index of up to this many numbers, in 0.5 of the time with 100 numbers and 0.7 to 0.8 with this
 # many, with gradient 0.5 and 0.6; from 12,000 on kernels may be faster. Where rows went nowhere, which torch refuses
 # after as long again, the next calls do not try.
@@ -51,10 +56,19 @@ def check_has_numbers(tensor: torch.Tensor, what: str) -> None:
         )
 
 
+def check_computable(tensor: torch.Tensor, what: str) -> None:
+    """Raise as `check_has_numbers`, and UnsupportedError for a type that torch stores and does not compute with."""
+    check_has_numbers(tensor, what)
+    if tensor.dtype in STORED_ONLY:
+        raise UnsupportedError(
+            f"{what} is of type {tensor.dtype}, which is for storage", hint="convert it: `x.float()`"
+        )
+
+
 def as_leaf(value: Any, what: str) -> torch.Tensor:
     """A dense tensor on the CPU, or with CUDA. Raises UnsupportedError for others."""
-    is_plain = type(value) in _PLAIN and value.is_cpu and value.layout is _STRIDED
-    if is_plain and value.dtype is not _UINT64 and not value.is_nested:
+    is_plain = type(value) in PLAIN and value.is_cpu and value.layout is _STRIDED
+    if is_plain and value.dtype not in _LOOKED_AT and not value.is_nested:
         return value
     check_has_numbers(value, what)
     if value.layout != torch.strided:

@@ -67,6 +67,23 @@ def as_floats(values: Any, what: str) -> np.ndarray:
     return numbers
 
 
+def as_reals(values: Any, what: str) -> np.ndarray:
+    """Numbers as an array of float64. Raises as `as_floats`, with DomainError for what is no real number."""
+    try:
+        return as_floats(values, what)
+    except (TypeError, ValueError):
+        raise DomainError(f"{what} is no array of real numbers", hint="give floats of one shape") from None
+
+
+def as_bools(values: Any, what: str) -> np.ndarray:
+    """Truth values, or numbers that are true where they are not 0. Raises as `as_array`, and DomainError for what is no
+    real number."""
+    array = as_array(values, what)
+    if array.dtype.kind not in "biuf":
+        raise DomainError(f"{what} is of type {array.dtype}", hint="give truth values")
+    return array.astype(bool, copy=False)
+
+
 def check_plain(tensor: Any, what: str) -> None:
     """Raise UnsupportedError for a tensor of torch that is no array of numbers: one with rows of different lengths,
     with quantised numbers, or with a mask."""
@@ -82,6 +99,10 @@ def check_plain(tensor: Any, what: str) -> None:
 def readable(tensor: Any, what: str) -> Any:
     """A tensor of torch as one that NumPy can read. Raises as `check_plain`, and for one without numbers."""
     check_plain(tensor, what)
+    if tensor.is_meta:
+        raise UnsupportedError(
+            f"{what} is on the meta device, which has shapes and no numbers", hint="make it on a device with memory"
+        )
     if type(tensor).__name__ == "FakeTensor":
         raise UnsupportedError(
             f"{what} is a fake tensor, which has a shape and no numbers", hint="give a tensor with numbers"
@@ -103,6 +124,7 @@ def refuse_emptied(array: Any, what: str) -> None:
 
 def _with_effort(value: Any, what: str, error: Exception) -> np.ndarray:
     """As an array what NumPy has refused: a tensor of torch in another representation, or a list with such."""
+    refuse_emptied(value, what)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, (torch.Tensor, list, tuple)):
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
+from derivable.core.arrays import as_reals
 from derivable.core.diagnostics import DomainError, MissingDependencyError, ShapeError, UnsupportedError, outside
 from derivable.datalog.api.program import Program
 from derivable.datalog.exact.exact import compile_exact, refuse_evidence
@@ -202,7 +203,7 @@ def _check(name: str, facts: InputMapping, array: Any) -> None:
 
     if isinstance(array, Tracer) or facts.has_factors:
         return
-    values = np.asarray(array, np.float64)
+    values = as_reals(array, f"input {name!r}")
     tolerance = TOLERANCE.get(array.dtype.name, 1e-5)
     wrong = np.argwhere(~((values >= -tolerance) & (values <= 1 + tolerance)))
     if len(wrong):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from derivable.bridge.torch import check_has_numbers, is_captured
+from derivable.bridge.torch import check_computable, is_captured
 from derivable.bridge.torch_parts import physical
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError, outside
 from derivable.nn.declared import unfit_batches
@@ -19,20 +19,9 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, tor
 """How far outside [0, 1] a probability may be: what rounding in a softmax or a sum gives."""
 
 
-# Types that torch stores and does not compute with.
-_STORED = ("torch.float4", "torch.float8", "torch.uint16", "torch.uint32", "torch.uint64")
-_STORED_ONLY = {
-    dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype) and str(dtype).startswith(_STORED)
-}
-
-
 def require_computable(tensor: torch.Tensor, what: str) -> None:
     """Raise UnsupportedError for a tensor that torch stores and does not compute with, or that has no numbers."""
-    check_has_numbers(tensor, what)
-    if tensor.dtype in _STORED_ONLY:
-        raise UnsupportedError(
-            f"{what} is of type {tensor.dtype}, which is for storage", hint="convert it: `x.float()`"
-        )
+    check_computable(tensor, what)
     if tensor.is_meta and not is_captured():
         raise UnsupportedError(f"{what} is on the meta device, without numbers", hint="make it on a device with memory")
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from derivable.bridge.torch import check_has_numbers
+from derivable.bridge.torch import PLAIN, check_computable
 from derivable.core.arguments import seed_of
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.vsa.model import Model
@@ -35,20 +35,38 @@ def generator_of(given: Any, device: Any = None) -> torch.Generator | None:
 
 
 def check_tensor(tensor: Any, name: str, axes: str, of: str = "") -> Tensor:
-    """The tensor, if it is a dense one of numbers [axes]. Raises ShapeError, and what `check_has_numbers` raises."""
+    """The tensor, if it is a dense one of numbers [axes]. Raises ShapeError, and what `check_computable` raises."""
     if not isinstance(tensor, Tensor):
         raise ShapeError(
             f"{name} is a {type(tensor).__name__}, expected a tensor [{axes}]{of}",
             hint="torch.as_tensor makes one of arrays and lists",
         )
-    check_has_numbers(tensor, name)
+    check_computable(tensor, name)
     if tensor.layout is not torch.strided:
         raise ShapeError(f"{name} is sparse, and vectors are dense", hint="convert it: `x.to_dense()`")
     return tensor
 
 
+def check_beside(numbers: Any, name: str, axes: str, vectors: Tensor) -> Tensor:
+    """The tensor of numbers [axes] that vectors are combined with: on their device, and real where they are. Raises as
+    `check_tensor`, and DomainError."""
+    tensor = check_tensor(numbers, name, axes)
+    if tensor.is_complex() and not vectors.is_complex():
+        raise ShapeError(f"{name} is of complex numbers, and the vectors are real")
+    check_device(tensor, vectors, (name, "the vectors"))
+    return tensor
+
+
+def check_device(a: Tensor, b: Tensor, names: tuple[str, str]) -> None:
+    """Raise DomainError for tensors on different devices."""
+    if a.device != b.device:
+        raise DomainError(f"{names[0]} is on {a.device}, {names[1]} on {b.device}", hint="move one with `.to(device)`")
+
+
 def check_vectors(tensor: Tensor, name: str, model: Model, items: int = 0) -> Tensor:
-    """The tensor, if it is of vectors of the model. Raises ShapeError."""
+    """The tensor, if it is of vectors of the model. Raises ShapeError, and what `check_computable` raises."""
+    if type(tensor) not in PLAIN and isinstance(tensor, Tensor):
+        check_computable(tensor, name)
     if not (
         isinstance(tensor, Tensor)
         and tensor.layout is torch.strided
@@ -98,8 +116,7 @@ def check_pair(
         raise ShapeError(
             f"the batches of {both} do not broadcast", hint="put axes of size 1 in, by unsqueeze, to pair all with all"
         ) from None
-    if a.device != b.device:
-        raise DomainError(f"{names[0]} is on {a.device}, {names[1]} on {b.device}", hint="move one with `.to(device)`")
+    check_device(a, b, names)
     return a, b
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.vsa.arguments import check_pair, check_tensor, check_vectors, described, generator_of
+from derivable.vsa.arguments import check_beside, check_pair, check_vectors, described, generator_of
 from derivable.vsa.leaf import leaf
 from derivable.vsa.models import block
 from derivable.vsa.operations import power, products, random, soft_choice
@@ -54,7 +54,7 @@ def mass_to_vector(mass: Tensor, codebook: Tensor) -> Tensor:
     returns  [*batch, block, length]
     """
     _check_codebook(codebook)
-    check_tensor(mass, "mass", "*batch, item")
+    check_beside(mass, "mass", "*batch, item", codebook)
     if mass.dim() < 1 or mass.shape[-1] != codebook.shape[0]:
         raise ShapeError(
             f"mass is {list(mass.shape)}, expected [*batch, item={codebook.shape[0]}] for the codebook "

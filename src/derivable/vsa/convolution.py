@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from derivable.core.diagnostics import DomainError, ShapeError
-from derivable.vsa.arguments import check_tensor
+from derivable.vsa.arguments import check_device, check_tensor
 from derivable.vsa.leaf import leaf
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -120,6 +120,7 @@ def _checked(a: Tensor, b: Tensor) -> torch.dtype:
     """The promoted dtype. Raises ShapeError for other dtypes and shapes that do not fit."""
     for operand in (a, b):
         check_tensor(operand, "a row of circular convolution", "*batch, length")
+    check_device(a, b, ("the first row", "the second"))
     dtype = torch.promote_types(a.dtype, b.dtype)
     if not (dtype.is_floating_point or dtype.is_complex):
         raise ShapeError(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
-from derivable.vsa.arguments import check_pair, check_tensor, check_vectors, described, generator_of
+from derivable.vsa.arguments import check_beside, check_pair, check_vectors, described, generator_of
 from derivable.vsa.leaf import leaf
 from derivable.vsa.model import Model
 from derivable.vsa.models import REGISTRY, get
@@ -85,9 +85,7 @@ def bundle(*items: Tensor, weights: Tensor | None = None, model: str | Model = "
             return functools.reduce(torch.add, items)
         stacked = torch.stack(torch.broadcast_tensors(*items), -record.rank - 1)
     if weights is not None:
-        check_tensor(weights, "the tensor of weights", "*batch, item")
-        if weights.is_complex() and not stacked.is_complex():
-            raise ShapeError("weights are complex numbers, and the vectors are real")
+        check_beside(weights, "the tensor of weights", "*batch, item", stacked)
         if weights.dim() < 1:
             raise ShapeError(f"weights are {type(weights).__name__}, expected a tensor [*batch, item]")
         count = stacked.shape[-record.rank - 1]
@@ -150,9 +148,15 @@ def power(a: Tensor, exponent: Tensor | float, *, model: str | Model = "block") 
         )
     if not isinstance(exponent, Tensor):
         if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
-            raise DomainError(f"the exponent is {exponent!r}, expected a number or a tensor [*batch]")
+            shown = repr(exponent) if isinstance(exponent, (bool, complex, str)) else f"a {type(exponent).__name__}"
+            raise DomainError(f"the exponent is {shown}, expected a number or a tensor [*batch]")
         exponent = torch.tensor(float(exponent), device=a.device, dtype=torch.float64)
-    check_tensor(exponent, "the tensor of exponents", "*batch")
+    check_beside(exponent, "the tensor of exponents", "*batch", a)
+    if exponent.is_complex():
+        raise DomainError(
+            f"the exponents are of {exponent.dtype}, and a vector is bound with itself a real number of times",
+            hint="give `exponent.real` if the imaginary parts are zero",
+        )
     try:
         torch.broadcast_shapes(exponent.shape, a.shape[: a.dim() - record.rank])
     except RuntimeError:

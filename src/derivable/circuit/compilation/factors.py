@@ -17,6 +17,7 @@ from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.elimination_circuit import described
 from derivable.core.and_or import FALSE
 from derivable.core.arguments import integer
+from derivable.core.arrays import as_reals
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
 from derivable.core.names import FreshNames
@@ -100,7 +101,7 @@ def _checked(number: int, variables: Sequence[int], table: Any, sizes: Sequence[
     scope = [integer(variable, f"a variable of factor {number}", 0, len(sizes) - 1) for variable in variables]
     if len(set(scope)) < len(scope):
         raise DomainError(f"factor {number} has a variable twice: {scope}")
-    array = np.asarray(table, np.float64)
+    array = as_reals(table, f"the table of factor {number}")
     shape = tuple(sizes[variable] for variable in scope)
     if array.shape != shape:
         raise ShapeError(f"the table of factor {number} has shape {array.shape}, its variables {scope} have {shape}")

@@ -14,6 +14,7 @@ from derivable.algebra.semiring import Semiring
 from derivable.algebra.typed import TypedFunction
 from derivable.circuit.fold.fold_rows import fold, fold_vjp
 from derivable.circuit.fold.plan import Plan
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.device.cpu.memory import contiguous
 
@@ -36,8 +37,8 @@ def to_columns(ring: Semiring, weights: Any, num_columns: int, name: str, dtype:
     `fact`.
     """
     if not is_nest(weights):
-        weights = _facts(ring, np.asarray(weights), name)
-    parts = parts_of(ring, weights, num_columns, name, np.asarray)
+        weights = _facts(ring, as_array(weights, name), name)
+    parts = parts_of(ring, weights, num_columns, name, lambda leaf: as_array(leaf, name))
     floats = [part.dtype for part in parts if part.dtype.kind == "f"]
     precision = np.dtype(dtype or (np.result_type(*floats) if floats else np.float64))
     wanted = _types(ring, "float32" if precision.itemsize < 8 else "float64")
@@ -70,6 +71,8 @@ def fact_of(ring: Semiring, precision: str, name: str) -> TypedFunction:
 def _facts(ring: Semiring, probabilities: np.ndarray, name: str) -> Any:
     dtype = np.dtype(np.float32 if probabilities.dtype in (np.float32, np.float16) else np.float64)
     fact = fact_of(ring, dtype.name, name)
+    if probabilities.dtype.kind not in "biuf":
+        raise DomainError(f"{name} are of type {probabilities.dtype}, and probabilities are real numbers")
     probabilities = probabilities.astype(dtype)
     variable = np.arange(probabilities.shape[-1] if probabilities.ndim else 0)
     parts = fact.apply((probabilities,), (variable,))

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from derivable.core.arguments import integer, is_integer
+from derivable.core.arrays import as_bools
 from derivable.core.diagnostics import (
     DerivableError,
     DomainError,
@@ -82,7 +83,7 @@ class Cnf:
 
     def satisfied_by(self, assignment: Sequence[bool] | np.ndarray) -> np.ndarray:
         """Whether each assignment is a model: [*batch, variable] bool to [*batch] bool. What a CNF means."""
-        values = np.asarray(assignment, dtype=bool)
+        values = as_bools(assignment, "the assignment")
         result = np.ones(values.shape[:-1], dtype=bool)
         for start, stop in zip(self.offsets[:-1], self.offsets[1:]):
             clause = self.literals[start:stop]

@@ -21,6 +21,7 @@ from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
 from derivable.core import and_or
 from derivable.core.and_or import AND, LITERAL, OR
 from derivable.core.arguments import integer, is_integer
+from derivable.core.arrays import as_bools
 from derivable.core.diagnostics import DomainError
 
 
@@ -309,7 +310,7 @@ def evaluate(formula: Formula, assignment: Mapping[Any, bool] | Sequence[bool] |
                     return np.asarray(bool(table[key]))
             raise DomainError(f"variable {variable.name!r} has no value", hint="give every variable of the formula")
     else:
-        array = np.asarray(assignment, dtype=bool)
+        array = as_bools(assignment, "the assignment")
         if array.ndim == 0:
             raise DomainError("the assignment is one value, expected a mapping or an array [*batch, variable]")
 

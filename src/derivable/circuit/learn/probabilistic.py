@@ -18,6 +18,7 @@ from derivable.circuit.queries.properties import require_countable, require_deco
 from derivable.circuit.queries.transform import conjoined, smooth
 from derivable.core.and_or import FALSE, LITERAL, OR
 from derivable.core.arguments import check_on_cpu, seed_of
+from derivable.core.arrays import as_array, as_reals
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.device.cpu.threads import run_chunks
 
@@ -255,7 +256,7 @@ class ProbabilisticCircuit:
         return of_edges
 
     def _checked_logits(self, logits) -> np.ndarray:
-        array = np.asarray(logits, np.float64)
+        array = as_reals(logits, "the tensor of logits")
         if array.shape != (self.num_parameters,):
             raise ShapeError(f"logits have shape {list(array.shape)}, there are {self.num_parameters} parameters")
         if not np.isfinite(array).all():
@@ -268,7 +269,7 @@ class ProbabilisticCircuit:
         if hasattr(data, "detach"):
             check_on_cpu(data, "data", "take its log-likelihood there: `circuit.to_torch().to(data.device)(data)`")
             data = data.detach().numpy()
-        array = np.asarray(data)
+        array = as_array(data, "data")
         self.check_shape(array.shape)
         if array.dtype.kind == "f":
             array = np.where(np.isnan(array), MISSING, array)

@@ -17,6 +17,7 @@ from derivable.circuit.rtl.arithmetic import CYCLES
 from derivable.circuit.rtl.emit import MODULES, emit, input_bits, output_bits
 from derivable.circuit.rtl.pipeline import Pipeline, pipeline, run
 from derivable.core.arguments import integer
+from derivable.core.arrays import as_reals
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.files import write_texts
 from derivable.core.registry import suggestion
@@ -101,7 +102,7 @@ class CircuitRtl:
         return self.pipeline.arithmetic.encode(columns)
 
     def _numbers(self, weights, name: str) -> NDArray[np.float64]:
-        array = np.asarray(in_columns(self.circuit, weights, name), np.float64)
+        array = as_reals(in_columns(self.circuit, weights, name), name)
         if array.ndim == 0 or array.shape[-1] != self.circuit.num_variables:
             raise ShapeError(
                 f"{name} is {list(array.shape)}, expected [*batch, {self.circuit.num_variables}]: one for each variable"

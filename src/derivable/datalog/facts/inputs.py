@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from derivable.core.arguments import check_on_cpu, is_integer
-from derivable.core.arrays import as_array, as_floats
+from derivable.core.arrays import as_array, as_floats, readable
 from derivable.core.diagnostics import DomainError, ShapeError, TypeMismatchError, warn
 from derivable.core.lazy import later
 from derivable.datalog.policy.costs import policy
@@ -113,7 +113,7 @@ class Elsewhere:
     tensor: Any
 
     def on_host(self) -> np.ndarray:
-        return as_array(self.tensor.detach().cpu(), "the tensor of facts")
+        return as_array(readable(self.tensor, "the tensor of facts").detach().cpu(), "the tensor of facts")
 
 
 MISSING_HINT = (

@@ -61,7 +61,7 @@ def _by_torch(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
         raise DomainError(f"the operands are on {names}", hint='move them to one device: `x.to("cpu")`')
     tensors = [as_torch(array, next(iter(devices), None)) for array in arrays]
     for x in tensors:
-        refuse_complex(x.dtype, x.is_complex())
+        refuse_complex(x.dtype)
     types = {x.dtype for x in arrays if isinstance(x, torch.Tensor)} or {x.dtype for x in tensors}
     dtype = torch.float32 if types == {torch.float32} else torch.float64
     tensors = [x.to(dtype) for x in tensors]
@@ -77,7 +77,7 @@ def _by_jax(arrays: list[Any], axes: list[Axes], result: Axes) -> Any:
     import jax.numpy as jnp
 
     dtype = jnp.result_type(*(array for array in arrays if isinstance(array, jax.Array)))
-    refuse_complex(dtype, dtype.kind == "c")
+    refuse_complex(dtype)
     arrays = [jnp.asarray(array, dtype if jnp.issubdtype(dtype, jnp.floating) else float) for array in arrays]
     if len(arrays) < 2:
         return jnp.einsum(*interleaved(arrays, (*axes, result)))

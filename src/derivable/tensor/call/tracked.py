@@ -201,7 +201,7 @@ def _of_torch(operands: list[Any]) -> list[Any]:
     if len(dtypes) == 1 and tensors[0].is_floating_point():
         return tensors
     dtype = reduce(torch.promote_types, dtypes)
-    refuse_complex(dtype, dtype.is_complex)
+    refuse_complex(dtype)
     return [x.to(dtype if dtype.is_floating_point else torch.float64) for x in tensors]
 
 
@@ -212,12 +212,13 @@ def _of_jax(operands: list[Any]) -> list[Any]:
     if dtype == jnp.bfloat16:
         # NumPy does not know them.
         dtype = jnp.dtype(jnp.float32)
-    refuse_complex(dtype, dtype.kind == "c")
+    refuse_complex(dtype)
     return [jnp.asarray(x, dtype if dtype.kind == "f" else float) for x in operands]
 
 
-def refuse_complex(dtype: Any, is_complex: bool) -> None:
-    if is_complex:
+def refuse_complex(dtype: Any) -> None:
+    """Raise DomainError for a type of complex numbers, of any library."""
+    if dtype.is_complex if hasattr(dtype, "is_complex") else dtype.kind == "c":
         raise DomainError(f"values are of type {dtype}", hint="give floats: real and imaginary parts by themselves")
 
 

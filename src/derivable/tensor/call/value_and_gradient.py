@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from derivable.algebra import semirings
+from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, TypeMismatchError, UnsupportedError
 from derivable.tensor.analysis.bound import NotWhole
 from derivable.tensor.call.call import Call
@@ -193,5 +194,5 @@ def _untracked(name: str, value: Any) -> Any:
                 f"`{name}` is traced by JAX, and a value with its gradients is computed at once",
                 hint="`dv.tensor.Function` may stand under `jax.jit` and `jax.grad`",
             )
-        return np.asarray(value)
+        return as_array(value, f"`{name}`")
     return value

@@ -23,7 +23,7 @@ from derivable.tensor.call.compilation import check_backend
 from derivable.tensor.call.dense_choices import chosen_einsum, is_choice
 from derivable.tensor.call.dense_products import dense_einsum
 from derivable.tensor.call.run import kernel_of, run
-from derivable.tensor.call.tracked import formed, in_graph, is_array, is_read, tracked_form
+from derivable.tensor.call.tracked import formed, in_graph, is_array, is_read, refuse_complex, tracked_form
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import tensor
@@ -296,6 +296,8 @@ def _tracked(operand: Any, record: Semiring, name: str) -> Any:
     """As `_held`, but arrays of torch and JAX stay what they are, and are the values of sparse ones."""
     if tracker([operand]) is None and library_of(operand) != "torch":
         return _held(operand, record, name)
+    # Where nothing is multiplied, no engine looks at the type.
+    refuse_complex((operand.values if isinstance(operand, Coordinates) else operand).dtype)
     if isinstance(operand, Coordinates):
         return operand.checked(name)
     if is_array(operand):
