@@ -1,6 +1,7 @@
 """And-or graphs over choices by variable elimination, against sums over all worlds."""
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -14,6 +15,8 @@ from derivable.circuit.compilation.graph_tables import GraphTables
 from derivable.circuit.compilation.tables import TooLarge
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.core.and_or import AND, LITERAL, OR
+from derivable.core.diagnostics import CompileTimeout
+from derivable.core.progress import Deadline
 
 
 def random_graph(seed: int) -> tuple[AndOrGraph, list[np.ndarray], int]:
@@ -161,3 +164,48 @@ def test_what_is_wide_is_left_to_others(monkeypatch):
     monkeypatch.setattr(graph_compiler, "MOST_TRIED", 5)
     with pytest.raises(TooLarge, match="made"):
         compile_graph(graph, count, groups)
+
+
+def pairs_graph(count: int) -> AndOrGraph:
+    """Two of so many variables are true: one alternative a pair."""
+    kinds, literals, rows = [LITERAL] * count, list(range(1, count + 1)), [[] for _ in range(count)]
+    for pair in itertools.combinations(range(count), 2):
+        kinds.append(AND)
+        literals.append(0)
+        rows.append(list(pair))
+    first = len(kinds)
+    return AndOrGraph.of([*kinds, OR], [*literals, 0], [*rows, list(range(count, first))], [first])
+
+
+def test_a_wide_disjunction_is_cut_in_steps_that_do_not_grow(monkeypatch):
+    """Each step looked at all alternatives that were left: minutes for the pairs of 182 variables."""
+    looks = []
+    of = GraphTables._of
+    monkeypatch.setattr(GraphTables, "_of", lambda self, signed: looks.append(signed) or of(self, signed))
+    counts = []
+    for count in (12, 24):
+        looks.clear()
+        GraphTables(pairs_graph(count), Choices.of(count, []))
+        counts.append(len(looks) / math.comb(count, 2))
+    assert counts[1] < 1.5 * counts[0]
+
+
+def test_a_wide_disjunction_is_cut_within_its_time():
+    class Ended(Deadline):
+        looks = 0
+
+        def remaining(self):
+            self.looks += 1
+            if self.looks > 50:
+                raise self.error()
+
+    with pytest.raises(CompileTimeout):
+        GraphTables(pairs_graph(24), Choices.of(24, []), deadline=Ended(1.0, "it", "wait"))
+
+
+@pytest.mark.parametrize("count", [5, 9, 11])
+def test_two_of_many(count):
+    circuit = compile_graph(pairs_graph(count), count, [])
+    p = np.linspace(0.1, 0.6, count)
+    none = np.prod(1 - p)
+    assert circuit.weighted_count(p, 1 - p) == pytest.approx(1 - none - none * (p / (1 - p)).sum(), abs=1e-12)

@@ -352,3 +352,12 @@ def test_functions_of_dates():
 
         FUNCTIONS.remove("next_monday")
         FUNCTIONS.remove("halved")
+
+
+@pytest.mark.parametrize(
+    ("text", "month"), [("31.02.2026", "2026-02"), ("31.04.2026", "2026-04"), ("30/2/2024", "2024-02")]
+)
+def test_no_hint_names_a_day_that_is_not(text, month):
+    """The help of `31.02.2026` was to write `2026-02-31`."""
+    with pytest.raises(dv.DerivableError, match=f"the month {month} has no day"):
+        dv.Program("type e(d: DateTime)").run({"e": [(text,)]})

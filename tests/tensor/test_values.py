@@ -291,3 +291,15 @@ def test_axes_without_indices(shape, format):
     product = compile(parse("sum(<i, r> in A) { i -> sum(<j, a> in r) a * X(j) }", {"A": 2, "X": 1}), {"A": format})
     np.testing.assert_array_equal(product(A=matrix, X=vector), matrix @ vector)
     np.testing.assert_array_equal(compile(parse("A", {"A": 2}), {"A": format}, output="numpy")(A=matrix), matrix)
+
+
+@pytest.mark.parametrize("number", [0.5, True, 3, np.float32(0.25), 0])
+def test_a_number_is_an_array_without_axes(number):
+    array = coordinates(number).to_numpy()
+    assert array.shape == ()
+    assert array == number
+
+
+def test_values_of_different_lengths_are_refused():
+    with pytest.raises(ShapeError, match="different lengths"):
+        Coordinates.of((3,), [[0, 1, 2]], [1, [2], 3])

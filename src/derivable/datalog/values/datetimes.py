@@ -248,6 +248,10 @@ def _check_order(match: re.Match[str], text: str) -> None:
         return
     first = f"{year:04}-{day:02}-{month:02}"
     if month > 12:
+        try:
+            dt.date(year, day, month)
+        except ValueError:
+            raise ValueError(f"{text!r} is no date: the month {year:04}-{day:02} has no day {month}") from None
         raise ValueError(f"{text!r} is no date, as there is no month {month}: write {first}")
     either = f"{first} or {year:04}-{month:02}-{day:02}"
     raise ValueError(f"{text!r} is no date: it may be {either}, so write which of them it is")

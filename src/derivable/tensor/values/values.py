@@ -85,7 +85,10 @@ class Coordinates(Unfrozen):
         DomainError for values that are no elements of the semiring.
         """
         record, shape = scalar_semiring(semiring), checked_shape(shape, f"a size{named(name)}")
-        values = elements(values, record, name)
+        try:
+            values = elements(values, record, name)
+        except ValueError:
+            raise ShapeError(f"the values{named(name)} are a list of lists of different lengths") from None
         indices = _checked_indices(indices, shape, values, name)
         return cls._sorted(shape, np.ascontiguousarray(indices, np.int64), values, record)
 
@@ -160,7 +163,8 @@ class Coordinates(Unfrozen):
         values = self._numbers()
         with fitting(self.shape):
             dense = full(self.shape, zero, values.dtype)
-        dense[tuple(self.indices)] = values
+        # Without axes there is one entry or none.
+        dense[tuple(self.indices)] = values if self.order or not len(values) else values[0]
         return dense
 
     def to_dict(self) -> Any:
