@@ -42,7 +42,7 @@ from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.provenance import EXACT
 from derivable.datalog.tags.tags import Untagged
 from derivable.datalog.values.terms import show_value
-from derivable.datalog.values.values import fits, word_of
+from derivable.datalog.values.values import fits
 
 Answer = TypeVar("Answer")
 
@@ -70,7 +70,7 @@ class Reasons:
 
         def answer(watch: Watch) -> Proof | Proofs:
             explainer = self.explainer_of(outputs, relation, values, watch)
-            row = _row(explainer, relation, values)
+            row = explainer.model.words_of(relation.name, values)
             table = _whole_table(outputs, relation)
             shown = atom_text(relation.name, values)
             is_there = table is None or table.find(_columns(row), 1)[0] >= 0
@@ -120,7 +120,7 @@ class Reasons:
                 )
 
             explainer = self.explainer_of(outputs, relation, values, watch, is_missing=True)
-            row = _row(explainer, relation, values)
+            row = explainer.model.words_of(relation.name, values)
             table = _whole_table(outputs, relation)
             if table is None:
                 holds = explainer.least(relation.name, row, watch) is not None
@@ -267,10 +267,6 @@ class Reasons:
 def _whole_table(outputs: Mapping[str, Table], relation: r.Relation) -> Table | None:
     """The table of an output; None for one that has rows for what is demanded alone."""
     return outputs.get(relation.name) if relation.demand is None else None
-
-
-def _row(explainer: Explainer, relation: r.Relation, values: tuple[Any, ...]) -> Row:
-    return tuple(word_of(value, t, explainer.model.symbols) for value, t in zip(values, relation.types))
 
 
 def atom_text(name: str, values: tuple[Any, ...]) -> str:

@@ -15,7 +15,6 @@ from derivable.datalog.reasons.scalar import value_of
 from derivable.datalog.reasons.wording import is_hidden, is_shown_name
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.run.limits import Watch
-from derivable.datalog.values.values import word_of
 
 # A row of which some values are not known.
 Pattern = tuple[int | None, ...]
@@ -125,9 +124,7 @@ def _failed(
                 because = explainer.least(relation, tuple(word or 0 for word in pattern), deadline)
             else:
                 other = question(relation, row) if model.patterns else explainer
-                symbols = other.model.symbols
-                typed = zip(row, model.rules.relations[relation].types)
-                words = tuple(None if value is None else word_of(value, t, symbols) for value, t in typed)
+                words = other.model.words_of(relation, row)
                 because = absence(other, relation, words, depth - 1, question, deadline)
     return Attempt(*rule, bindings, shown, text, relation, row, because)
 

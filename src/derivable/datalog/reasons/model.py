@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from derivable.datalog.rules.sideways import Patterns
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.tags.random_facts import CHANCE
 from derivable.datalog.values.symbols import SymbolTable
+from derivable.datalog.values.values import word_of
 
 # What begins the name of a relation that has the facts of another one alone.
 FACTS = "facts of "
@@ -54,6 +56,11 @@ class Model:
         self.keys = rules.key_relations
         self._rows: dict[str, Rows] = {}
         self._facts: dict[str, tuple[Rows, np.ndarray]] = {}
+
+    def words_of(self, relation: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The words of the values of a row, None for those that are not known."""
+        typed = zip(values, self.rules.relations[relation].types)
+        return tuple(None if value is None else word_of(value, t, self.symbols) for value, t in typed)
 
     @cached_property
     def constructors(self) -> frozenset[str]:
