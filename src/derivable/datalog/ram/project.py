@@ -149,7 +149,7 @@ class _Cut:
     def in_parts(self) -> _Cut:
         """Cut wherever that pays."""
         scale, before, self.cost = 1.0, 0.0, 0.0
-        for i, (needed, rows, rows_left) in self.may_be_cut():
+        for i, (needed, rows, rows_left) in self.may_be_cut(of_columns=True):
             estimate, rows = self.estimates[i], rows * scale
             part, price = min(rows_left, rows) / rows if rows > 0 else 1.0, STORE * rows
             left = (self.end - estimate.cost) * scale
@@ -160,18 +160,26 @@ class _Cut:
         self.cost += (self.end - before) * scale
         return self
 
-    def may_be_cut(self) -> Iterator[tuple[int, tuple[tuple[r.Var, ...], float, float]]]:
-        """The steps behind which there are columns that nothing needs: those that are needed, with the rows of all and
-        the most of them that are different."""
+    def may_be_cut(self, of_columns: bool = False) -> Iterator[tuple[int, tuple[tuple[r.Var, ...], float, float]]]:
+        """The steps behind which there are variables that nothing needs: those that are needed, with the rows of all
+        and the most of them that are different.
+
+        of_columns  whether columns without a variable, which repeat the others, are among what nothing needs; in
+                    recursions `rules.projection` has projected them away
+        """
         there: dict[str, r.Var] = {}
+        repeats = False
         for i, estimate in enumerate(self.estimates[:-1]):
-            there |= {v.name: v for v in _binds(self.steps[i])}
+            step = self.steps[i]
+            there |= {v.name: v for v in _binds(step)}
+            repeats = repeats or (of_columns and isinstance(step, r.Atom) and None in step.terms)
             needed = tuple(v for key, v in there.items() if key in self.later[i])
-            if not isinstance(self.nodes[i + 1], m.Join) or not 0 < len(needed) < len(there):
+            is_less = len(needed) < len(there) or repeats
+            if not isinstance(self.nodes[i + 1], m.Join) or not needed or not is_less:
                 continue
             yield i, (needed, estimate.rows, _distinct(estimate, needed, estimate.rows))
             if i in self.cuts:
-                there = {v.name: v for v in needed}
+                there, repeats = {v.name: v for v in needed}, False
 
     def stores(self, name: str) -> tuple[m.Store, ...]:
         stores: list[m.Store] = []
