@@ -73,7 +73,8 @@ def line_changes(content: bytes, count: int, seed: int) -> Iterator[bytes]:
             at = draw.randrange(len(content) + 1)
             yield content[:at] + draw.choice(SIGNS) + content[at:]
             continue
-        words = list((_NUMBER if kind < 6 else re.compile(rb"\S+")).finditer(content))
+        words = list(_NUMBER.finditer(content)) if kind < 6 else []
+        kind, words = (kind, words) if words else (6, list(re.finditer(rb"\S+", content)))
         match = draw.choice(words)
         new = draw.choice(NUMBERS) if kind < 6 else draw.choice((b"", match.group() * 2, draw.choice(words).group()))
         yield content[: match.start()] + new + content[match.end() :]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import keyword
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,20 @@ def _graph(model: Any, source: str) -> tuple[Any, int]:
             source=source or None,
             hint=f"onnx.version_converter.convert_version(model, {OLDEST + 10}) rewrites it",
         )
+    wrong = next((name for name in _names(model.graph) if not isinstance(name, (str, type(None)))), None)
+    if wrong is not None:
+        raise ParseError(f"this is no model of ONNX: the name {wrong!r} is no text", source=source or None)
     return model.graph, version
+
+
+def _names(graph: Any) -> Iterator[Any]:
+    """All names of a graph; protobuf gives bytes for what is no UTF-8."""
+    yield from graph.initializers
+    for value in (*graph.inputs, *graph.outputs):
+        yield value.name
+    for node in graph:
+        yield from (node.name, node.op_type, node.domain, *node.attributes)
+        yield from (value.name for value in (*node.inputs, *node.outputs) if value is not None)
 
 
 def _refuse_operators(graph: Any, source: str) -> None:
