@@ -133,7 +133,7 @@ def proofs_per_tag(written: Any, record: Semiring | Inference | None, k: int | N
 
     written  the provenance as the user named it, None for the default one; `record` is that of it
 
-    Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no num of proofs.
+    Warns where k has no meaning. Raises DomainError where it contradicts the name, or is no number of proofs.
     """
     if k is not None and (not is_integer(k) or k < 1):
         raise DomainError(f"k is {k!r}; topkproofs keeps at least one proof", hint="k=3, for instance")
@@ -152,7 +152,7 @@ def proofs_per_tag(written: Any, record: Semiring | Inference | None, k: int | N
         )
         warn(
             f"k = {k} has no effect under {name}",
-            hint=f"k is the num of proofs of a tag, of {', '.join(_WITH_K)}",
+            hint=f"k is the number of proofs of a tag, of {', '.join(_WITH_K)}",
         )
     return 3 if k is None else k
 
