@@ -55,3 +55,25 @@ def test_results_in_a_format_of_the_user_that_loses():
     assert kernel(X=np.zeros(3)).shape == (3,)
     with pytest.raises(LayoutError, match="was given 1 entry, and its arrays hold 0 of them"):
         kernel(X=np.array([0.0, 2.0, 0.0]))
+
+
+def test_places_where_equal_indices_follow_each_other_are_searched():
+    """An index that is not there, is first, last, or stands once or several times."""
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.integers(1, 6, 12))
+    given = Coordinates.of((8, 9), [rows, rng.permutation(9)[rng.integers(0, 9, 12)]], rng.normal(size=12))
+    text = "sum(<p, i> in rows(0:count)) { i -> { columns(p) -> val(p) } }"
+
+    def mine(shift):
+        def pack(entries, zero):
+            held = {"rows": np.roll(entries.indices[0], shift), "columns": np.roll(entries.indices[1], shift)}
+            return held | {"val": np.roll(entries.values, shift), "count": len(entries.values)}
+
+        return Format("mine", 2, text, {"rows": "ascending", "columns": "int", "val": "real"}, pack, ("count",))
+
+    kernel = compile(parse("sum(<i, x> in X) { i -> sum(<j, a> in A(i)) a * x }", {"X": 1, "A": 2}))
+    x = rng.normal(size=8)
+    for held in (given, hold(given, mine(0), 2)):
+        np.testing.assert_allclose(kernel(X=x, A=held), given.to_numpy().sum(1) * x, rtol=1e-12)
+    with pytest.raises(LayoutError, match="in one part of `rows`, which is ascending"):
+        hold(given, mine(1), 2)

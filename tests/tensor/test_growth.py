@@ -1,5 +1,7 @@
 """How the loops of programs with names grow: twice the rows, twice the steps."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,14 +17,14 @@ from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import INT, tensor
 from derivable.tensor.lower import emit
-from derivable.tensor.values.values import coordinates
+from derivable.tensor.values.values import Coordinates, coordinates
 from drawn import examples
 from tensor.random_programs import SIZE, cases, dense_of, is_outside
 from tensor.test_kernels import MATRICES, VECTORS
 
 tensor_steps = benchmark_modules.load("tensor_steps")
 
-M, V = tensor(2), tensor(1)
+M, V, T = tensor(2), tensor(1), tensor(3)
 ATTENTION = """
 sum(<i, r> in G)
   let e = sum(<j, g> in r) { j -> g * exp(sum(<k, q> in Q(i)) q * K(j, k)) } in
@@ -48,6 +50,10 @@ sum(<i, r> in A) { i -> sum(<j, a> in r) { j -> a * P(i, j) } }
 """
 UNNAMED = "sum(<i, r> in B) { i -> sum(<k, b> in r) b * (sum(<_, s> in A) s)(k) }"
 SYMMETRIC = COLUMNS + "sum(<i, r> in A) { i -> sum(<j, a> in r) { j -> a / sqrt(d(i) * d(j)) } }"
+MTTKRP = "sum(<i, s> in T) { i -> sum(<j, r> in s) sum(<k, v> in r) sum(<c, q> in Q(j)) { c -> v * q * K(k, c) } }"
+CP = "sum(<i, s> in T) sum(<j, r> in s) sum(<k, v> in r) let e = v - (sum(<c, q> in Q(i)) q * K(j, c)) in e * e"
+SDDMM = "sum(<i, r> in G) { i -> sum(<j, g> in r) { j -> g * (sum(<k, q> in Q(i)) q * K(j, k)) } }"
+KHATRI_RAO = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, b> in B(j)) { k -> a * b * G(j, k) } }"
 PROGRAMS = {
     "a diagonal": (DIAGONAL, None),
     "TF-IDF": (TF_IDF, None),
@@ -76,6 +82,16 @@ PROGRAMS = {
     "a dense product at a mask": (AT_A_MASK, None),
     "divided by sums": (SYMMETRIC, None),
     "divided by sums by A": (SYMMETRIC, lambda p: vjp(p, "A", pattern="own")),
+}  # fmt: skip
+# Those that look up in coordinates, as all sparse inputs come so.
+IN_COORDINATES = {
+    "MTTKRP by Q": (MTTKRP, lambda p: vjp(p, "Q")),
+    "MTTKRP by T": (MTTKRP, lambda p: vjp(p, "T", pattern="own")),
+    "MTTKRP by K": (MTTKRP, lambda p: vjp(p, "K")),
+    "a CP step": (CP, lambda p: gradient(p, "Q")),
+    "SDDMM by Q": (SDDMM, lambda p: vjp(p, "Q")),
+    "SDDMM by G": (SDDMM, lambda p: vjp(p, "G", pattern="own")),
+    "Khatri-Rao": (KHATRI_RAO, None),
 }  # fmt: skip
 
 
@@ -109,17 +125,23 @@ def values(size, names, seed=0):
         entries = rng.uniform(0.5, 1.5, 4 * size)
         return sp.csr_array((entries, (np.repeat(np.arange(size), 4), places)), (size, size))
 
+    def cube():
+        i, j = np.repeat(np.arange(size), 4), rng.integers(0, size, 4 * size)
+        return Coordinates.of(
+            (size,) * 3, [i, j, rng.permutation(np.repeat(np.arange(size), 4))], rng.uniform(0.5, 1.5, 4 * size)
+        )
+
     made = {name: matrix() for name in ("A", "B", "G")}
     made |= {"adjoint": matrix(), "X": rng.normal(size=size), "V": rng.normal(size=size)}
     made |= {"Q": rng.normal(size=(size, 3)), "K": rng.normal(size=(size, 3)), "A_size_0": size}
-    made |= {"A_dot": made["A"], "G_dot": made["G"]}
+    made |= {"A_dot": made["A"], "G_dot": made["G"], "T": cube()}
     return {name: made[name] for name in names}
 
 
 def program_of(name):
-    text, derivative = PROGRAMS[name]
-    types = {"A": M, "B": M, "G": M, "Q": M, "K": M, "X": V, "A_size_0": INT}
-    program = parse(text, {given: of for given, of in types.items() if given in text})
+    text, derivative = (PROGRAMS | IN_COORDINATES)[name]
+    types = {"A": M, "B": M, "G": M, "Q": M, "K": M, "X": V, "A_size_0": INT, "T": T}
+    program = parse(text, {given: of for given, of in types.items() if re.search(rf"\b{given}\b", text)})
     return program if derivative is None else derivative(program)
 
 
@@ -141,6 +163,27 @@ def test_twice_the_rows_take_about_twice_the_steps(name, monkeypatch):
         _Counting.steps = 0
         kernel(**given)
         counted.append(_Counting.steps)
+    assert counted[1] < 2.6 * counted[0], counted
+
+
+@pytest.mark.parametrize(
+    "name", [n if k < 2 else pytest.param(n, marks=pytest.mark.slow) for k, n in enumerate(IN_COORDINATES)]
+)
+def test_twice_the_rows_of_coordinates(name, monkeypatch):
+    monkeypatch.setattr(emit, "compile_kernel", _Counting)
+    program, counted = program_of(name), []
+    for size in (16, 32):
+        kernel, given = kernel_of(program, size)
+        if "T" in given and "adjoint" in given:
+            given["adjoint"] = sp.csr_array(np.random.default_rng(1).normal(size=(size, 3)))
+        given = {name: coordinates(value) if sp.issparse(value) else value for name, value in given.items()}
+        _Counting.steps = 0
+        found = kernel(**given).to_numpy() if program.type.order else kernel(**given)
+        counted.append(_Counting.steps)
+        if size == 16:
+            meant = {name: coordinates(value).to("dict") for name, value in given.items()}
+            expected = interpret(program.node, meant, semirings.get("real"), is_guarded=program.is_guarded)
+            np.testing.assert_allclose(found, dense(expected, np.shape(found)), rtol=1e-9, atol=1e-12)
     assert counted[1] < 2.6 * counted[0], counted
 
 

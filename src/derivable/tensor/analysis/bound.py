@@ -37,7 +37,8 @@ class Scalar:
 class Stored:
     """An array of a storage format: one for each component of what it holds.
 
-    kind  "sorted": parts that loops run over ascend; "hashed": a table with -1 in empty places; "" otherwise
+    kind  "sorted": parts that loops run over ascend; "ascending": so, where equal ones follow each other; "hashed": a
+          table with -1 in empty places; "" otherwise
     """
 
     arrays: tuple[n.Array, ...]

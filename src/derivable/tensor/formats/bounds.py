@@ -129,16 +129,17 @@ class _Bounds:
             key = value
             self.inside(over.array.name, key)
             value = self.arrays[over.array.name][key]
-            if self.format.arrays[over.array.name] == "sorted":
-                self.ascending(over.array.name, rows, value)
+            if (kind := self.format.arrays[over.array.name]) in ("sorted", "ascending"):
+                self.ascending(over.array.name, kind, rows, value)
         self.visit(node.body, {**_taken(names, rows), node.key: key, node.value: value}, len(rows), depth)
 
-    def ascending(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
-        falls = (rows[1:] == rows[:-1]) & (values[1:] <= values[:-1])
+    def ascending(self, name: str, kind: str, rows: np.ndarray, values: np.ndarray) -> None:
+        falls = values[1:] <= values[:-1] if kind == "sorted" else values[1:] < values[:-1]
+        falls &= rows[1:] == rows[:-1]
         if falls.any():
             place = int(np.flatnonzero(falls)[0])
             raise self.error(
-                f"{values[place + 1]} comes after {values[place]} in one part of `{name}`, which is sorted", _SAY_INT
+                f"{values[place + 1]} comes after {values[place]} in one part of `{name}`, which is {kind}", _SAY_INT
             )
 
     def once(self, node: t.Singleton, outside: np.ndarray, keys: np.ndarray) -> None:

@@ -28,8 +28,10 @@ from derivable.tensor.language import nodes as t
 from derivable.tensor.language.text import RESERVED
 from derivable.tensor.language.types import INT, Type, array
 
-Kind = Literal["real", "int", "bool", "sorted", "offsets", "hashed"]
+Kind = Literal["real", "int", "bool", "sorted", "ascending", "offsets", "hashed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# The kinds of arrays in which an index is looked up without a loop over all.
+SEARCHED: tuple[Kind, ...] = ("sorted", "ascending", "hashed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +41,10 @@ class Format:
     definition  the tensor as an expression of its arrays and sizes. `n0`, `n1`, ... are the sizes of its axes. A key in
                 `unique( )` comes once for each key outside it; without it, entries of one key may lie apart
     arrays      what each array holds: "real" values, "int" or "bool"; indices that ascend in each part that a sum runs
-                over are "sorted", and are looked up by bisection; "offsets" ascend from beginning to end, so that
-                parts from one to the next lie one after the other; "hashed" is a table with a power of two of places,
-                -1 in the empty ones, where an index stands at or after the place that it hashes to
+                over are "sorted", or "ascending" where equal ones follow each other, and are looked up by bisection;
+                "offsets" ascend from beginning to end, so that parts from one to the next lie one after the other;
+                "hashed" is a table with a power of two of places, -1 in the empty ones, where an index stands at or
+                after the place that it hashes to
     pack        (entries, zero) -> {name: array, or integer for a size}. `entries` has `shape`, `indices` [axis, entry]
                 in lexicographic order, each once, and `values` [entry]; `zero` is what stands where nothing is stored
     sizes       names of integers in the definition besides those of the axes

@@ -55,7 +55,7 @@ def _coo(order: int) -> Format:
         text = f"{{ idx{k}(p) -> {text} }}"
     key = "unique(i)" if order == 1 else "i"
     text = f"sum(<p, i> in idx0(0:stored)) {{ {key} -> {text} }}"
-    arrays: dict[str, Any] = {"idx0": "sorted" if order == 1 else "int", "val": "real"}
+    arrays: dict[str, Any] = {"idx0": "sorted" if order == 1 else "ascending", "val": "real"}
     arrays |= {f"idx{k}": "int" for k in range(1, order)}
 
     def pack(entries: Any, zero: Any) -> dict[str, Any]:

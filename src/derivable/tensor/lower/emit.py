@@ -16,7 +16,7 @@ from derivable.kernel.build import Builder
 from derivable.tensor.analysis.axes import Axes, Known, axes_of, inputs_known
 from derivable.tensor.analysis.bound import Closure, Destination, NeededEarlier, Scalar, Stored
 from derivable.tensor.analysis.loop_steps import loop_steps
-from derivable.tensor.formats.format import Format
+from derivable.tensor.formats.format import SEARCHED, Format
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.program import Program
 from derivable.tensor.language.types import INT, REAL, Type
@@ -323,7 +323,7 @@ def _stored(
     for (part, kind), dtype in zip(format.arrays.items(), dtypes):
         held = build.array(f"{name}_{part}", str(dtype))
         arguments.append(("array", name, part))
-        inner[part] = Stored((held,), format.types[part], kind if kind in ("sorted", "hashed") else "")
+        inner[part] = Stored((held,), format.types[part], kind if kind in SEARCHED else "")
     for k, size in enumerate((*format.axis_sizes, *format.sizes)):
         register = build.scalar(f"{name}_{size}")
         arguments.append(("size", name, size))

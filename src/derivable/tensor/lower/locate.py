@@ -177,6 +177,12 @@ class Locator:
                 at = build.load(held, place, "held")
                 with build.when(lift(apply("equal", at, x))):
                     then(found)
+        elif stored.kind == "ascending":
+            self._bisect(held, place, stop, x)
+            end = build.let("end", place)
+            self._bisect(held, end, stop, x + 1)
+            with build.loop(loop_name(node.key, "p"), place, end) as p:
+                then(named(node, names, Scalar((p,), INT), key))
         elif stored.kind == "hashed":
             self._probe(held, place, stop, x)
             at = build.load(held, place, "held")
