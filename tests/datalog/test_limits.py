@@ -31,6 +31,7 @@ from derivable.datalog.run import limits
 from derivable.datalog.run.execute import Executor
 from derivable.datalog.run.limits import size_in_bytes
 from derivable.datalog.run.queries import Queries
+from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
 from derivable.device.cpu import compile_time, memory
 from work import processor_seconds
@@ -707,3 +708,22 @@ def test_rows_that_came_as_sets_are_written_only_where_there_is_room():
     edges = [(i, (i + 1) % 4000) for i in range(4000)]
     with pytest.raises(OutOfMemory, match=r"tables of 128 MB would pass memory_limit = 100 MB"):
         dv.Program(text + " query t").run({"e": edges}, memory_limit="100 MB")
+
+
+def test_rows_that_came_as_sets_are_written_in_parts_between_which_the_clock_is_looked_at(monkeypatch):
+    write, clock, ends = Table._write_log, time.monotonic, []
+
+    def late(table):
+        monkeypatch.setattr(time, "monotonic", lambda: clock() + 1000.0)
+        try:
+            write(table)
+        finally:
+            monkeypatch.setattr(time, "monotonic", clock)
+            ends.append(table.has_log)
+
+    text = "type e(u32, u32) rel p(x, y) = e(x, y) rel p(x, z) = p(x, y), p(y, z) rel t(x, z) = p(x, y), p(z, y), x < z"
+    edges = [(i, (i + 1) % 200) for i in range(200)]
+    monkeypatch.setattr(Table, "_write_log", late)
+    with pytest.raises(CompileTimeout, match="within 500 s"):
+        dv.Program(text + " query t").run({"e": edges}, time_limit=500)
+    assert ends == [False]

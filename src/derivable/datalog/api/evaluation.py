@@ -242,11 +242,13 @@ class Evaluation:
 
     @contextmanager
     def watched_by(self, watch: Watch) -> Iterator[None]:
-        """In this block long operations on tags, texts and large arrays of zeros look at the limits of a run."""
+        """In this block long operations on tags, texts and large arrays look at the limits of a run."""
         if self.columns is not None:
             self.columns.watch(watch)
         self.facts.symbols.expect = watch.expect
-        looked = None if watch.limits.memory_limit is None else expect_bytes.set(partial(watch.expect, what="tables"))
+        limits, looked = watch.limits, None
+        if limits.memory_limit is not None or limits.time_limit is not None:
+            looked = expect_bytes.set(partial(watch.expect, what="tables"))
         try:
             yield
         finally:

@@ -225,10 +225,14 @@ class Watch(Deadline):
         return policy().memory.resident_bytes() - kept_bytes() - (self.base or 0)
 
     def expect(self, size: int, what: str = "texts") -> None:
-        """Raise OutOfMemory for `size` bytes, before they are made, if there is no room for them."""
+        """Raise OutOfMemory for `size` bytes, before they are made, if there is no room for them, and CompileTimeout if
+        the time is over."""
+        now = time.monotonic()
+        if self.end is not None and now >= self.end:
+            raise self.error()
         if size < policy().look_rows:
             return
-        self.check_budget(time.monotonic())
+        self.check_budget(now)
         limit, left, used = self.limits.memory_limit, policy().memory.available_bytes(), self.bytes_used
         if limit is not None and used + size > limit:
             raise self.failure(

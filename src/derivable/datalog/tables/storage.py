@@ -24,7 +24,7 @@ from derivable.datalog.tables.row_set import RowSet
 from derivable.datalog.tables.sets import PrefixSets
 from derivable.datalog.tables.tag_columns import longer_tags, parts_of
 from derivable.datalog.values.values import ValueType
-from derivable.device.cpu.memory import empty, expect, full, longer, next_length, zeros
+from derivable.device.cpu.memory import empty, expect, full, longer, look, next_length, zeros
 from derivable.device.cpu.threads import get_num_threads, run_chunks
 from derivable.parallel.order import is_in_order
 
@@ -207,6 +207,7 @@ class Table:
             for rows in self.row_set.prefix_sets.parts(policy().cache_rows):
                 log[filled : filled + len(rows)] = rows
                 filled += len(rows)
+                look()
             self._log = log
 
     def _columns_of_sets(self, dtypes: Mapping[int, Any]) -> list[np.ndarray]:
