@@ -123,33 +123,37 @@ module vector_unit #(
   assign c_bank    = held[VEC_A_BANK_LSB+:4];
   assign c_address = type_a == TYPE_I16 ? 32'(addresses[1+:BITS-1]) : 32'(addresses[0+:BITS]);
 
-  // The memory P: what is added is read beside the operands, what multiplies beside the result.
+  // The memory P: what is added is read beside the operands, what multiplies beside the result, behind a register of the
+  // memory and one of the factors.
   logic [32*W-1:0] memory_added[P_WORDS];
   logic [32*W-1:0] memory_multiplied[P_WORDS];
-  logic [32*W-1:0] added, added_5, multiplied;
-  logic [P_BITS-1:0] p_late;
+  logic [32*W-1:0] added, added_5, multiplied, multiplied_late;
+  logic [P_BITS-1:0] p_11, p_tree, p_late;
   always_ff @(posedge clk) begin
     if (p_write && p_half[0]) memory_added[p_address[P_BITS-1:0]] <= p_data[32*W-1:0];
     if (p_write && p_half[1]) memory_multiplied[p_address[P_BITS-1:0]] <= p_data[64*W-1:32*W];
-    added      <= memory_added[addresses[3*BITS+:P_BITS]];
-    multiplied <= memory_multiplied[p_late];
+    added           <= memory_added[addresses[3*BITS+:P_BITS]];
+    multiplied      <= memory_multiplied[p_late];
+    multiplied_late <= multiplied;
   end
+  delay #(.BITS(P_BITS), .CYCLES(11)) p_to_11 (.clk, .in(addresses[3*BITS+:P_BITS]), .out(p_11));
+  delay #(.BITS(P_BITS), .CYCLES(DEPTH)) p_through_tree (.clk, .in(p_11), .out(p_tree));
+  assign p_late = is_across ? p_tree : p_11;
   delay #(.BITS(32 * W), .CYCLES(4)) added_to_5 (.clk, .in(added), .out(added_5));
 
   // What goes beside a step, from cycle to cycle.
-  localparam int BESIDE = 7 + P_BITS + BITS;
+  localparam int BESIDE = 7 + BITS;
   logic              go_13, last_13, end_13, result_13, tail_13, first_13, half_5;
   logic [BITS-1:0]   y_13;
-  logic [P_BITS-1:0] p_13;
   logic [BESIDE-1:0] beside_0, beside_5, beside_13;
   logic              tail, result;
   assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
   assign result   = !is_along || last[2];
-  assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], addresses[3*BITS+:P_BITS], &last, last[2], result, tail, first[2], step};
+  assign beside_0 = {addresses[0], addresses[2*BITS+:BITS], &last, last[2], result, tail, first[2], step};
   delay #(.BITS(BESIDE), .CYCLES(5)) to_5 (.clk, .in(beside_0), .out(beside_5));
   delay #(.BITS(BESIDE), .CYCLES(8)) to_13 (.clk, .in(beside_5), .out(beside_13));
   assign half_5 = beside_5[BESIDE-1];
-  assign {y_13, p_13, last_13, end_13, result_13, tail_13, first_13, go_13} = beside_13[BESIDE-2:0];
+  assign {y_13, last_13, end_13, result_13, tail_13, first_13, go_13} = beside_13[BESIDE-2:0];
 
   // Which lanes take part, in a whole step and in one with a tail.
   logic [S-1:0] whole_lanes, tail_lanes, lanes_13;
@@ -200,20 +204,18 @@ module vector_unit #(
   always_ff @(posedge clk) if (go_13) tail_kept <= tail_of_result;
 
   // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
-  localparam int LATER = 4 + P_BITS + BITS;
+  localparam int LATER = 4 + BITS;
   logic [LATER-1:0]  later_13, later_tree, later;
   logic [63:0]       v_tree;
   logic              go_22, last_22, end_22, tail_22;
   logic [BITS-1:0]   y_22;
-  logic [P_BITS-1:0] p_22;
   reduce #(.LANES(S)) across (.clk, .is_max, .lanes(v_14), .result(v_tree));
-  assign later_13 = {end_13, y_13, p_13, last_13, tail_of_result, go_13 && result_13};
+  assign later_13 = {end_13, y_13, last_13, tail_of_result, go_13 && result_13};
   delay #(.BITS(LATER), .CYCLES(DEPTH)) through_tree (.clk, .in(later_13), .out(later_tree));
   assign later  = is_across ? later_tree : later_13;
-  assign p_late = later[3+:P_BITS];
   logic [LATER-1:0] later_22;
   delay #(.BITS(LATER), .CYCLES(9)) to_22 (.clk, .in(later), .out(later_22));
-  assign {end_22, y_22, p_22, last_22, tail_22, go_22} = later_22;
+  assign {end_22, y_22, last_22, tail_22, go_22} = later_22;
 
   // Cycles 14 to 21 (and those of the tree). The bounds are those of the clamp, kept within the type of the result.
   logic [63:0]        half;
@@ -235,15 +237,16 @@ module vector_unit #(
   logic [32*S-1:0] y;
   for (genvar j = 0; j < S; j++) begin : narrow
     logic [63:0] wide;
-    logic [31:0] multiplier;
+    logic [31:0] multiplier_13, multiplier_14;
     if (j == 0) assign wide = is_across ? v_tree : v_14[63:0];
     else assign wide = v_14[64*j+:64];
-    if (j < W) assign multiplier = is_drain ? multiplied[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
-    else assign multiplier = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
+    if (j < W) assign multiplier_13 = is_drain ? multiplied_late[32*j+:32] : 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
+    else assign multiplier_13 = 32'($signed(held[VEC_MULTIPLIER_LSB+:16]));
+    always_ff @(posedge clk) multiplier_14 <= multiplier_13;
     requantise to_type (
         .clk,
         .v(wide),
-        .multiplier,
+        .multiplier(multiplier_14),
         .shift,
         .half,
         .least,
@@ -312,5 +315,5 @@ module vector_unit #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, data_a, data_b, p_22, p_address, first, addresses, beside_13};
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_address, first, addresses, beside_13};
 endmodule
