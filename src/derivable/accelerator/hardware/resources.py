@@ -85,10 +85,8 @@ def read_device(path: Path) -> Device:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise DomainError(f"the device file {path} cannot be read: {error.strerror}") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # also of bytes that are no text, and of thousands of digits or brackets
+    # Bytes that are no text and numbers of thousands of digits are value errors; thousands of brackets are the other.
+    except (ValueError, RecursionError) as error:
         raise ParseError(f"this is no TOML: {error}", source=str(path)) from error
     target = found.pop("place", None)
     names = [field.name for field in fields(Device) if field.name not in ("name", "place")]

@@ -49,8 +49,8 @@ _ASKING = 1 << 26
 # Memory that is always allowed to stay, whatever the use was.
 _FLOOR = 1 << 25
 _SECONDS = 10.0
-# What looks at the clock, and whether there may be so many bytes more, before large arrays are made and between
-# parts of long passes over them; it raises what ends the work.
+# Checks the limits of the work on time and memory: called with a number of bytes before a large array of that size is
+# made, and with 0 between parts of a long pass over one. It raises what ends the work.
 expect_bytes: ContextVar[Callable[[int], Any] | None] = ContextVar("expect_bytes", default=None)
 
 
@@ -87,14 +87,14 @@ _limit: int | None = None
 
 
 def expect(size: int) -> None:
-    """Look whether so many bytes may be made, all of which are touched before limits are looked at again, such as a
-    hash that doubles or all rows of a set."""
+    """Check the limits before an array of `size` bytes is made, if it is large. All of it is touched before the next
+    check, such as a hash that doubles or all rows of a set."""
     if size >= _RESERVING:
         look(size)
 
 
 def look(size: int = 0) -> None:
-    """Look at the limits of the work, before so many bytes more or between parts of a pass over a large array."""
+    """Check the limits of the work before `size` bytes are made, or between parts of a pass over a large array."""
     if (expected := expect_bytes.get()) is not None:
         expected(size)
 

@@ -123,8 +123,8 @@ module vector_unit #(
   assign c_bank    = held[VEC_A_BANK_LSB+:4];
   assign c_address = type_a == TYPE_I16 ? 32'(addresses[1+:BITS-1]) : 32'(addresses[0+:BITS]);
 
-  // The memory P: what is added is read beside the operands, what multiplies beside the result, behind a register of the
-  // memory and one of the factors.
+  // The memory P: addends are read with the operands, in cycle 0. Multipliers are read in cycle 11, so that they pass the
+  // output register of the memory and a register behind the choice of a multiplier before the result needs them.
   logic [32*W-1:0] memory_added[P_WORDS];
   logic [32*W-1:0] memory_multiplied[P_WORDS];
   logic [32*W-1:0] added, added_5, multiplied, multiplied_late;
