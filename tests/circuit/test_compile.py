@@ -28,7 +28,8 @@ from derivable.circuit.compilation.compilation import compile, definitions, with
 from derivable.circuit.compilation.compile_process import CompilerError, run_worker, work_folder
 from derivable.circuit.compilation.elimination import balanced_vtree, elimination_tree, elimination_vtree
 from derivable.circuit.files.vtree_file import parse_vtree
-from derivable.circuit.formulas.dimacs import cnf_from_clauses, write_dimacs
+from derivable.circuit.formulas.cnf import cnf_from_clauses
+from derivable.circuit.formulas.dimacs import write_dimacs
 from derivable.circuit.formulas.formula import exactly_one, to_nnf, variables
 from derivable.circuit.graph.vtree import Vtree
 from derivable.core.and_or import FALSE, LITERAL, TRUE

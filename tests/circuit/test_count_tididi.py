@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from derivable.circuit.compilation import count_tididi
-from derivable.circuit.formulas.dimacs import cnf_from_clauses, write_dimacs
+from derivable.circuit.formulas.cnf import cnf_from_clauses
+from derivable.circuit.formulas.dimacs import write_dimacs
 from derivable.cli.main import USER_ERROR, main
 from derivable.core.diagnostics import CompileTimeout, MissingDependencyError
 from derivable.core.progress import Deadline

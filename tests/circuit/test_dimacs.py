@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 import golden_files
 from circuit.reference import all_assignments
 from data import data_path
-from derivable.circuit.formulas.dimacs import (
-    Cnf,
-    cnf_from_clauses,
-    cnf_of,
-    format_dimacs,
-    parse_dimacs,
-    read_dimacs,
-    write_dimacs,
-)
+from derivable.circuit.formulas.cnf import Cnf, cnf_from_clauses
+from derivable.circuit.formulas.dimacs import cnf_of, format_dimacs, parse_dimacs, read_dimacs, write_dimacs
 from derivable.core.diagnostics import DerivableError, DomainError, ParseError, ShapeError, UnsupportedError
 
 BAD = {

@@ -11,7 +11,7 @@ from derivable.circuit.compilation.compile_graph import _cones
 from derivable.circuit.compilation.factors import from_factors
 from derivable.circuit.compilation.frontier import Bundle, TooWide, sequence_of
 from derivable.circuit.compilation.orders import best_order
-from derivable.circuit.formulas.dimacs import cnf_from_clauses
+from derivable.circuit.formulas.cnf import cnf_from_clauses
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.kernels import choice as kernels
 from derivable.core.and_or import AND, FALSE, LITERAL, OR, TRUE

@@ -8,7 +8,7 @@ import pytest
 
 from derivable.circuit import at_least_one, at_most_one, compile, exactly_one, variables
 from derivable.circuit.compilation import long_clauses
-from derivable.circuit.formulas.dimacs import Cnf, cnf_from_clauses
+from derivable.circuit.formulas.cnf import Cnf, cnf_from_clauses
 
 COMPILERS = ["sdd", "d4", "auto", "elimination"]
 

@@ -9,7 +9,8 @@ import pytest
 from circuit.test_count_tididi import drawn, enumerated
 from derivable.circuit.compilation import reduction
 from derivable.circuit.compilation.compilation import compile
-from derivable.circuit.formulas.dimacs import Cnf, cnf_from_clauses, write_dimacs
+from derivable.circuit.formulas.cnf import Cnf, cnf_from_clauses
+from derivable.circuit.formulas.dimacs import write_dimacs
 from derivable.cli.main import main
 from derivable.core.diagnostics import CompileTimeout
 from derivable.core.progress import Deadline

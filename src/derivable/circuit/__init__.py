@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from derivable.circuit.compilation.compilation import compile
     from derivable.circuit.compilation.factors import from_factors
     from derivable.circuit.compilation.load import from_sdd, load
-    from derivable.circuit.formulas.dimacs import Cnf, read_dimacs, write_dimacs
+    from derivable.circuit.formulas.cnf import Cnf
+    from derivable.circuit.formulas.dimacs import read_dimacs, write_dimacs
     from derivable.circuit.formulas.formula import (
         Formula,
         at_least_k,
@@ -64,7 +65,7 @@ __getattr__, __dir__ = lazy(
     {
         "Circuit": "derivable.circuit.graph.circuit",
         "CircuitBuilder": "derivable.circuit.graph.builder",
-        "Cnf": "derivable.circuit.formulas.dimacs",
+        "Cnf": "derivable.circuit.formulas.cnf",
         "Formula": "derivable.circuit.formulas.formula",
         "Network": "derivable.circuit.queries.network",
         "ProbabilisticCircuit": "derivable.circuit.learn.probabilistic",

@@ -19,7 +19,7 @@ from derivable.circuit.compilation.blocks import eliminated
 from derivable.circuit.compilation.eliminate import Elimination, ones_of, timed
 from derivable.circuit.compilation.orders import Order, best_order
 from derivable.circuit.compilation.tables import Space, Table
-from derivable.circuit.formulas.dimacs import Cnf
+from derivable.circuit.formulas.cnf import Cnf
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.and_or import FALSE, TRUE

@@ -16,7 +16,8 @@ from derivable.circuit.compilation.long_clauses import (
     long_clauses_alone,
     with_short_clauses,
 )
-from derivable.circuit.formulas.dimacs import Cnf, checked_weights, cnf_from_clauses, cnf_of
+from derivable.circuit.formulas.cnf import Cnf, checked_weights, cnf_from_clauses
+from derivable.circuit.formulas.dimacs import cnf_of
 from derivable.circuit.formulas.formula import Formula, as_clauses, names_of, to_nnf
 from derivable.circuit.graph.and_or_graph import AndOrGraph
 from derivable.circuit.graph.builder import circuit_from_arrays

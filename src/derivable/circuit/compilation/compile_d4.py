@@ -11,7 +11,8 @@ import numpy as np
 from derivable.circuit.compilation.compile_nnf import NNF, read_nnf
 from derivable.circuit.compilation.compile_process import run_worker, work_folder
 from derivable.circuit.files.nnf_file import parse_nnf
-from derivable.circuit.formulas.dimacs import Cnf, write_dimacs
+from derivable.circuit.formulas.cnf import Cnf
+from derivable.circuit.formulas.dimacs import write_dimacs
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import MissingDependencyError
 from derivable.core.progress import NEVER, Deadline

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from derivable.circuit.compilation.alternatives import decided
-from derivable.circuit.formulas.dimacs import Cnf, cnf_from_clauses
+from derivable.circuit.formulas.cnf import Cnf, cnf_from_clauses
 from derivable.circuit.graph.and_or_graph import AndOrGraph, NodeLists
 from derivable.circuit.graph.builder import CircuitBuilder
 from derivable.circuit.graph.circuit import Circuit

@@ -15,7 +15,7 @@ from typing import Any
 from derivable.circuit.compilation.clause_tables import ClauseTables
 from derivable.circuit.compilation.eliminate import cost_of, memory_of, room_of
 from derivable.circuit.compilation.tables import TooLarge
-from derivable.circuit.formulas.dimacs import Cnf
+from derivable.circuit.formulas.cnf import Cnf
 from derivable.circuit.graph.circuit import Circuit
 from derivable.circuit.graph.elimination_circuit import EliminationCircuit, described
 from derivable.core.diagnostics import CompileTimeout, OutOfMemory

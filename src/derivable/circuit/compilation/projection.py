@@ -8,7 +8,7 @@ import numpy as np
 
 from derivable.circuit.compilation.compilation import compile
 from derivable.circuit.compilation.elimination import projection_vtree
-from derivable.circuit.formulas.dimacs import Cnf
+from derivable.circuit.formulas.cnf import Cnf
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core.diagnostics import DomainError
 

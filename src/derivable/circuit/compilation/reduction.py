@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 
 from derivable.circuit.compilation.compile_process import run_worker, work_folder
-from derivable.circuit.formulas.dimacs import Cnf, read_dimacs, write_dimacs
+from derivable.circuit.formulas.cnf import Cnf
+from derivable.circuit.formulas.dimacs import read_dimacs, write_dimacs
 from derivable.core.progress import NEVER, Deadline
 
 INPUT, OUTPUT, LIFT = "input.cnf", "reduced.cnf", "lift.txt"

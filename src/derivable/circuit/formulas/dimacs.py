@@ -17,19 +17,16 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from derivable.core.arguments import integer, is_integer
-from derivable.core.arrays import as_bools
+from derivable.circuit.formulas.cnf import Cnf, checked_weights, cnf_from_clauses, largest_variable
 from derivable.core.diagnostics import (
     DerivableError,
     DomainError,
     ParseError,
-    ShapeError,
     Span,
     UnsupportedError,
     warn,
@@ -44,188 +41,6 @@ _PARAMETERS = ("weight", "show")  # behind `c p`
 _MEANT = ("c p weight", "c p show", "c ind ")  # how comments begin that are none
 _COUNT = re.compile(r"[0-9]{1,18}")
 _LITERAL = re.compile(r"-?[0-9]{1,18}")
-
-
-@dataclass(frozen=True, eq=False)
-class Cnf:
-    """A conjunction of clauses over the variables 1..num_variables.
-
-    offsets   [clause + 1] int64: clause c is literals[offsets[c]:offsets[c + 1]]
-    literals  [occurrence] int32 signed variables, never 0; an empty clause is false
-    weights   (positive, negative), each [variable] float64, or None if the file gave none
-    task      "mc", "wmc", "pmc", "pwmc", or None if the file does not say
-    source    the file it came from, for messages
-    shown     the variables that a projected count is over, None for all
-    """
-
-    num_variables: int
-    offsets: np.ndarray
-    literals: np.ndarray
-    weights: tuple[np.ndarray, np.ndarray] | None = None
-    task: str | None = None
-    source: str | None = None
-    shown: tuple[int, ...] | None = None
-
-    @property
-    def num_clauses(self) -> int:
-        return len(self.offsets) - 1
-
-    def clauses(self) -> list[list[int]]:
-        """The clauses as lists of Python ints, in order."""
-        literals, offsets = self.literals.tolist(), self.offsets.tolist()
-        return [literals[start:stop] for start, stop in itertools.pairwise(offsets)]
-
-    def compacted(self) -> tuple[np.ndarray, Cnf]:
-        """(the variables that clauses mention, ascending, the clauses over these alone, called by their numbers)."""
-        variables, numbers = np.unique(np.abs(self.literals), return_inverse=True)
-        literals = np.sign(self.literals) * (numbers.reshape(-1) + 1).astype(np.int32)
-        return variables, Cnf(len(variables), self.offsets, literals)
-
-    def satisfied_by(self, assignment: Sequence[bool] | np.ndarray) -> np.ndarray:
-        """Whether each assignment is a model: [*batch, variable] bool to [*batch] bool. What a CNF means."""
-        values = as_bools(assignment, "the assignment")
-        result = np.ones(values.shape[:-1], dtype=bool)
-        for start, stop in zip(self.offsets[:-1], self.offsets[1:]):
-            clause = self.literals[start:stop]
-            result &= (values[..., np.abs(clause) - 1] == (clause > 0)).any(axis=-1)
-        return result
-
-    def __repr__(self) -> str:
-        weighted = ", weighted" if self.weights is not None else ""
-        return f"Cnf({self.num_variables} variables, {self.num_clauses} clauses{weighted})"
-
-
-def _flat(clauses: Any, look: Callable[[], Any]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The number of literals of each clause, and all literals one after the other, of lists of Python's integers and of
-    arrays of integers; None for anything else."""
-    if isinstance(clauses, np.ndarray) and clauses.ndim == 2 and clauses.dtype.kind in "iu":
-        if clauses.itemsize == 8 and clauses.size and not -_FAR <= clauses.min() <= clauses.max() <= _FAR:
-            return None
-        is_literal = clauses != 0
-        return is_literal.sum(axis=1), clauses[is_literal].astype(np.int64)
-    if not isinstance(clauses, (list, tuple)):
-        return None
-    parts: list[np.ndarray] = []
-    for first in range(0, len(clauses), 4096):
-        look()
-        part = clauses[first : first + 4096]
-        if not {*map(type, part)} <= {list, tuple}:
-            return None
-        literals = [*itertools.chain.from_iterable(part)]
-        if not {*map(type, literals)} <= {int}:
-            return None
-        try:
-            parts.append(np.array(literals, np.int64))
-        except OverflowError:
-            return None
-    lengths = np.fromiter(map(len, clauses), np.int64, len(clauses))
-    return lengths, np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-def _checked_rows(clauses: Iterable[Sequence[int]] | np.ndarray, look: Callable[[], Any]) -> list[list[int]]:
-    """The clauses, every literal a Python integer that fits a word. Raises DomainError for what is none."""
-    rows: list[list[int]] = []
-    is_array = isinstance(clauses, np.ndarray)
-    for number, clause in enumerate(clauses):
-        if number % 4096 == 0:
-            look()
-        try:
-            row = list(clause)
-            if not {*map(type, row)} <= {int} or max(row, default=0) > _FAR or min(row, default=0) < -_FAR:
-                row = [_as_int(literal) for literal in row]
-        except TypeError:
-            raise DomainError(
-                f"clause {number} is {clause!r}, not a sequence of integers",
-                hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
-            ) from None
-        if is_array:
-            row = [literal for literal in row if literal]
-        rows.append(row)
-    return rows
-
-
-def cnf_from_clauses(
-    clauses: Iterable[Sequence[int]] | np.ndarray,
-    num_variables: int | None = None,
-    weights: tuple[np.ndarray, np.ndarray] | None = None,
-    look: Callable[[], Any] = lambda: None,
-) -> Cnf:
-    """A CNF from lists of signed variables, or from an integer array [clause, literal] padded with zeros.
-
-    num_variables  default: the largest variable mentioned
-    look           called now and then, to end the reading of many clauses
-    Raises DomainError for a literal that is zero, no integer, or beyond `num_variables`.
-    """
-    if not isinstance(clauses, Iterable):
-        raise DomainError(
-            f"{clauses!r} is neither a path, nor a formula, nor clauses",
-            hint="write clauses as [[1, -2], [2, 3]]: signed variable numbers, from 1",
-        )
-    if num_variables is not None:
-        num_variables = integer(num_variables, "num_variables", 0, 2**31 - 1)
-    flat = _flat(clauses, look)
-    if flat is None:
-        rows = _checked_rows(clauses, look)
-        lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        literals = np.array([*itertools.chain.from_iterable(rows)], dtype=np.int64)
-    else:
-        lengths, literals = flat
-    largest = _largest(literals)
-    if num_variables is None:
-        num_variables = largest
-    end = min(num_variables, 2**31 - 1)
-    bad = np.flatnonzero((literals == 0) | (literals > end) | (literals < -end))
-    if len(bad):
-        clause = int(np.searchsorted(np.cumsum(lengths), bad[0], side="right"))
-        value = int(literals[bad[0]])
-        reason = "0 is not a variable" if value == 0 else f"there are {num_variables} variables"
-        raise DomainError(
-            f"clause {clause} has the literal {value}: {reason}",
-            hint="variables are numbered from 1; clauses need no closing 0" if value == 0 else "raise num_variables",
-        )
-    return Cnf(
-        num_variables,
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        literals.astype(np.int32),
-        checked_weights(weights, num_variables),
-    )
-
-
-# What is beyond is no number of a variable, and need not fit a word.
-_FAR = 2**62
-
-
-def _largest(literals: np.ndarray) -> int:
-    """The largest variable among literals, 0 if there are none; the least number of 64 bits has no absolute value."""
-    return max(int(literals.max(initial=0)), -int(literals.min(initial=0)))
-
-
-def _as_int(literal: Any) -> int:
-    if not is_integer(literal) or abs(int(literal)) > _FAR:
-        raise TypeError(literal)
-    return int(literal)
-
-
-def checked_weights(weights, num_variables: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """The pair (positive, negative), each [variable] float64; ShapeError or DomainError if it cannot be."""
-    if weights is None:
-        return None
-    if not isinstance(weights, Sequence) or len(weights) != 2:
-        given = f"a sequence of {len(weights)}" if isinstance(weights, Sequence) else f"a {type(weights).__name__}"
-        raise ShapeError(
-            f"weights is {given}, expected the pair (positive, negative)",
-            hint="pass weights=(positive, negative), each with one number per variable",
-        )
-    pair = []
-    for name, values in zip(("positive", "negative"), weights):
-        array = np.array(values, dtype=np.float64)
-        if array.shape != (num_variables,):
-            raise ShapeError(f"the {name} weights have shape {array.shape}, expected [variable] = ({num_variables},)")
-        if np.isnan(array).any():
-            variable = int(np.flatnonzero(np.isnan(array))[0]) + 1
-            raise DomainError(f"the {name} weight of variable {variable} is NaN")
-        pair.append(array)
-    return pair[0], pair[1]
 
 
 def read_dimacs(
@@ -273,12 +88,12 @@ def parse_dimacs(text: str, source: str = "<dimacs>", strict: bool = True, proje
     return _Reader(text, source, strict, projected).read()
 
 
-# A line that is kept for later: its number and its text.
+# A line that is read after all others: its number and its text.
 _Line = tuple[int, str]
 
 
 def _words(lines: Iterable[_Line], skip: int = 0) -> Iterator[tuple[Span, str]]:
-    """The words of all lines, but for the first `skip` of each, with their places.
+    """The words of all lines, but for the first `skip` of each, with their spans.
 
     Words as ASCII has them: other spaces are no separators, and so garbage.
     """
@@ -308,9 +123,9 @@ class _Reader:
         self.show_lines: list[tuple[_Line, int]] = []
 
     def error(
-        self, message: str, place: Span, hint: str | None = None, kind: type[DerivableError] = ParseError
+        self, message: str, span: Span, hint: str | None = None, kind: type[DerivableError] = ParseError
     ) -> DerivableError:
-        return kind(message, source=self.source, text=self.text, span=place, hint=hint)
+        return kind(message, source=self.source, text=self.text, span=span, hint=hint)
 
     def read(self) -> Cnf:
         clause_lines: list[_Line] = []
@@ -374,18 +189,18 @@ class _Reader:
             warn(message, source=self.source, text=self.text, span=_whole(*line), hint=f"did you mean `{close}`?")
 
     def header(self, number: int, line: str) -> None:
-        places, words = zip(*_words([(number, line)]))
+        spans, words = zip(*_words([(number, line)]))
         if self.header_line[0]:
             message = f"a second header; the first is on line {self.header_line[0]}"
             raise self.error(message, _whole(number, line), hint="one file holds one formula")
         if len(words) > 1 and words[1] in ("wcnf", "pcnf", "dnf", "qcnf", "sat"):
             message = f"the format `p {words[1]}` is not supported"
-            raise self.error(message, places[1], "only `p cnf VARIABLES CLAUSES` is read", UnsupportedError)
+            raise self.error(message, spans[1], "only `p cnf VARIABLES CLAUSES` is read", UnsupportedError)
         if len(words) != 4 or words[1] != "cnf" or not all(_COUNT.fullmatch(word) for word in words[2:]):
             raise self.error("the header is malformed", _whole(number, line), hint="write `p cnf VARIABLES CLAUSES`")
         self.num_variables, self.num_clauses, self.header_line = int(words[2]), int(words[3]), (number, line)
         if self.num_variables > 2**31 - 1:
-            raise self.error("more than 2147483647 variables", places[2])
+            raise self.error("more than 2147483647 variables", spans[2])
 
     def clauses(self, lines: list[_Line]) -> tuple[np.ndarray, np.ndarray]:
         joined = "\n".join([line for _, line in lines])
@@ -394,32 +209,32 @@ class _Reader:
                 raise ValueError
             tokens = np.array(list(map(int, joined.split())), dtype=np.int64)
         except (ValueError, OverflowError):
-            place, word = next(found for found in _words(lines) if not _LITERAL.fullmatch(found[1]))
+            span, word = next(pair for pair in _words(lines) if not _LITERAL.fullmatch(pair[1]))
             shown = word[:40].encode("ascii", "backslashreplace").decode()
             raise self.error(
-                f"`{shown}` is not a literal", place, hint="a clause is a list of signed variable numbers closed by 0"
+                f"`{shown}` is not a literal", span, hint="a clause is a list of signed variable numbers closed by 0"
             ) from None
 
         def word_at(index: int) -> tuple[Span, str]:
             return next(itertools.islice(_words(lines), index, None))
 
         if not self.strict:
-            self.num_variables = max(self.num_variables, min(_largest(tokens), 2**31 - 1))
+            self.num_variables = max(self.num_variables, min(largest_variable(tokens), 2**31 - 1))
         outside = np.flatnonzero((tokens > self.num_variables) | (tokens < -self.num_variables))
         if len(outside):
-            place, word = word_at(int(outside[0]))
+            span, word = word_at(int(outside[0]))
             raise self.error(
                 f"literal {word} is out of range: the header declares {self.num_variables} variables",
-                place,
-                hint=f"the largest variable used is {_largest(tokens)}; correct the header or the literal, or "
+                span,
+                hint=f"the largest variable used is {largest_variable(tokens)}; correct the header or the literal, or "
                 "give strict=False (--no-strict)",
             )
         ends = np.flatnonzero(tokens == 0)
         if len(tokens) and (len(ends) == 0 or ends[-1] != len(tokens) - 1):
-            place, _ = word_at(len(tokens) - 1)
+            span, _ = word_at(len(tokens) - 1)
             raise self.error(
                 "the last clause is not closed",
-                Span(place.line, place.column + place.length),
+                Span(span.line, span.column + span.length),
                 hint="every clause ends with 0; the file may have been cut off",
             )
         if self.strict and len(ends) != self.num_clauses:
@@ -433,19 +248,19 @@ class _Reader:
                 )
                 + "; strict=False (--no-strict) takes what there is",
             )
-        # Dropping the zeros shifts the i-th end down by i places.
+        # Dropping the zeros shifts the i-th end down by i positions.
         offsets = np.concatenate([[0], ends - np.arange(len(ends))]).astype(np.int64)
         return offsets, tokens[tokens != 0].astype(np.int32)
 
-    def literal_of(self, word: str, place: Span, what: str) -> int:
+    def literal_of(self, word: str, span: Span, what: str) -> int:
         if not _LITERAL.fullmatch(word) or int(word) == 0:
-            raise self.error(f"`{word[:40]}` is not a literal", place, hint=what)
+            raise self.error(f"`{word[:40]}` is not a literal", span, hint=what)
         literal = int(word)
         if not self.strict and abs(literal) < 2**31:
             self.num_variables = max(self.num_variables, abs(literal))
         if abs(literal) > self.num_variables:
             raise self.error(
-                f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables", place
+                f"variable {abs(literal)} is unknown: the header declares {self.num_variables} variables", span
             )
         return literal
 
@@ -485,7 +300,7 @@ class _Reader:
     def weights(self) -> tuple[np.ndarray, np.ndarray] | None:
         if not self.weight_lines:
             return None
-        given: dict[int, float] = {}
+        weight_at: dict[int, float] = {}
         line_of: dict[int, _Line] = {}
         for line, skip in self.weight_lines:
             words = list(_words([line], skip))
@@ -496,28 +311,28 @@ class _Reader:
                 raise self.error("the weight line is not closed", _behind(*line), hint=f"write {form}")
             if len(words) != 2:
                 raise self.error("the weight line is malformed", _whole(*line), hint=f"write {form}")
-            (place, word), (weight_place, weight_word) = words
-            literal = self.literal_of(word, place, f"write {form}")
-            weight = self.weight_of(weight_word, weight_place, both_one=skip == 1 and literal > 0)
+            (span, word), (weight_span, weight_word) = words
+            literal = self.literal_of(word, span, f"write {form}")
+            weight = self.weight_of(weight_word, weight_span, both_one=skip == 1 and literal > 0)
             pairs = [(literal, 1.0), (-literal, 1.0)] if weight is None else [(literal, weight)]
             for one, value in pairs:
-                if given.get(one, value) != value:
+                if weight_at.get(one, value) != value:
                     raise self.error(
-                        f"literal {one} has weight {value:g} here and {given[one]:g} on line {line_of[one][0]}",
-                        weight_place,
+                        f"literal {one} has weight {value:g} here and {weight_at[one]:g} on line {line_of[one][0]}",
+                        weight_span,
                         hint="keep one of the two lines",
                     )
-                given[one] = value
+                weight_at[one] = value
                 line_of.setdefault(one, line)
         positive, negative = np.ones(self.num_variables), np.ones(self.num_variables)
-        for literal, weight in given.items():
+        for literal, weight in weight_at.items():
             side, other = (positive, negative) if literal > 0 else (negative, positive)
             side[abs(literal) - 1] = weight
-            if -literal not in given:
+            if -literal not in weight_at:
                 other[abs(literal) - 1] = 1 - weight
         return positive, negative
 
-    def weight_of(self, word: str, place: Span, both_one: bool) -> float | None:
+    def weight_of(self, word: str, span: Span, both_one: bool) -> float | None:
         """The number, or None for the mark of the older format, -1, that says: both literals weigh one."""
         try:
             above, slash, below = word.partition("/")
@@ -527,13 +342,13 @@ class _Reader:
                 weight = float(Fraction(word))
         except (ValueError, ZeroDivisionError, OverflowError):
             message = f"`{word[:40]}` is not a weight"
-            raise self.error(message, place, hint="a weight is a number, or a fraction") from None
+            raise self.error(message, span, hint="a weight is a number, or a fraction") from None
         if both_one and weight == -1:
             return None
         if not math.isfinite(weight):
-            raise self.error(f"the weight {word} is not finite", place)
+            raise self.error(f"the weight {word} is not finite", span)
         if vanishes(word, weight):
-            raise self.error(f"the weight {word} is too small for 64 bits", place, "write 0 where it is to be zero")
+            raise self.error(f"the weight {word} is too small for 64 bits", span, "write 0 where it is to be zero")
         return weight + 0.0  # no minus zero
 
 
@@ -617,5 +432,5 @@ def cnf_of(
     if weights is None and cnf.weights is not None and wanted > cnf.num_variables:
         ones = np.ones(wanted - cnf.num_variables)
         weights = tuple(np.concatenate([w, ones]) for w in cnf.weights)
-    kept = cnf.weights if weights is None else checked_weights(weights, wanted)
-    return Cnf(wanted, cnf.offsets, cnf.literals, kept, cnf.task, cnf.source)
+    both = cnf.weights if weights is None else checked_weights(weights, wanted)
+    return Cnf(wanted, cnf.offsets, cnf.literals, both, cnf.task, cnf.source)
