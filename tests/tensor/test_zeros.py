@@ -212,3 +212,32 @@ def test_gradients_of_products_with_infinities():
     np.testing.assert_array_equal(of_right, [0.0, 1.0])
     gradient_ = jax.grad(lambda x: einsum("ij,j->i", x, jnp.asarray(right))[0])(jnp.asarray(left))
     np.testing.assert_array_equal(gradient_, [[np.inf, 5.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("output", ["dense", "coordinates", "coo", "csr"])
+@pytest.mark.parametrize(
+    ("text", "subscripts", "factors"),
+    [
+        # Products of a vector that is made and an input, of two that are made, and of one with a number.
+        ("sum(<i, r> in A) sum(<j, a> in r) sum(<k, w> in W) { j -> { k -> a * w } }", "ij,k->ijk", "AW"),
+        (
+            "sum(<i, r> in A) sum(<j, a> in r) sum(<l, s> in A) sum(<k, b> in s) { j -> { k -> a * b * W(k) } }",
+            "ij,lk,k->iljk",
+            "AAW",
+        ),
+        ("sum(<i, r> in A) sum(<j, a> in r) sum(<k, w> in W) { j -> { k -> a * w * W(0) } }", "ij,k,->ijk", "AWN"),
+    ],
+)
+def test_sums_that_cancel_before_they_meet_infinities_in_outer_products(text, subscripts, factors, output):
+    """Each sum of a column is zero, but its terms are there: a product of such terms and infinities is no number."""
+    a = np.array([[2.0, 1.0, 0.0], [-2.0, 3.0, 0.0]])
+    kernel = compile(parse(text, {"A": 2, "W": 1}), output=output)
+    for w in ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [1.0, math.inf, 0.0], [math.nan, 2.0, 3.0], [1.0, 2.0, 4.0]):
+        named = {"A": a, "W": np.array(w), "N": np.array(w[0])}
+        operands = [named[name] for name in factors]
+        is_term = np.einsum(subscripts, *(x != 0 for x in operands))
+        terms = np.where(is_term, np.einsum(subscripts, *operands), 0.0)
+        found = kernel(A=a, W=named["W"])
+        found = found.to_numpy() if isinstance(found, Coordinates) else found
+        expected = terms.reshape(-1, 3, 3).sum(0)
+        np.testing.assert_allclose(found.toarray() if output in ("coo", "csr") else found, expected, err_msg=str(w))

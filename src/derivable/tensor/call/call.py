@@ -15,6 +15,7 @@ from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty, zeros
 from derivable.tensor.call.call_cache import CachedCall, CallRecorder, is_parameter, is_plain, product_of
+from derivable.tensor.call.factored import NotExact, Product
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import BOOL, INT
 from derivable.tensor.lower.emit import Spec
@@ -25,7 +26,6 @@ from derivable.tensor.values.values import Coordinates, has_torch, tracker
 
 if TYPE_CHECKING:
     from derivable.tensor.call.compilation import Kernel
-    from derivable.tensor.call.factored import Product
 
 
 @dataclass
@@ -157,7 +157,10 @@ class Call:
         are_seen = all(hasattr(given[name], "shape") for name in given.keys() - product.inputs) or not sizes
         if is_own and all(map(is_parameter, given)) and are_seen and None not in sizes.values():
             self.cached = product_of(self.kernel, product, given, sizes)
-        return product({**self.held, **self.scalars}, self.out)
+        try:
+            return product({**self.held, **self.scalars}, self.out)
+        except NotExact:
+            self.has_nan = True
 
     def _precision(self) -> str:
         if any(stage.precision and name in self.scalars for name, stage in self.kernel.stages.items()):

@@ -26,20 +26,18 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derivable.algebra.semiring import Semiring
+from derivable.tensor.call.factored import NotExact, Product
 from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import REAL, Type
 from derivable.tensor.lower.emit import Built
 from derivable.tensor.lower.results import INSIDE, filled
 from derivable.tensor.lower.workspace import is_cleared
 from derivable.tensor.values.values import Coordinates, Unfrozen
-
-if TYPE_CHECKING:
-    from derivable.tensor.call.factored import Product
 
 # NumPy makes and clears arrays of so many bytes sooner than kept memory is found for them.
 _SMALL = 1 << 20
@@ -373,7 +371,9 @@ def product_of(of: CachedCalls, product: Product, given: Mapping[str, Any], size
     for name, factor in product.factors.items():
         constants[f"_{name}"] = factor
         arguments.append(f"{name}=_{name}({passed(factor.inputs)})")
-    return _written(of, [*lines, f"return _whole({', '.join(arguments)}, out=out)"], tuple(given), constants)
+    whole = f"return _whole({', '.join(arguments)}, out=out)"
+    lines += ["try:", f"    {whole}", "except _NotExact:", "    break"]
+    return _written(of, lines, tuple(given), constants)
 
 
 def is_plain(semiring: Semiring) -> bool:
@@ -399,6 +399,7 @@ def _maker(text: str) -> Callable[..., CachedCall]:
         "_Coordinates": Coordinates,
         "_empty": np.empty,
         "_filled": filled,
+        "_NotExact": NotExact,
         "_ndarray": np.ndarray,
         "_type": type,
         "_Unfrozen": Unfrozen,

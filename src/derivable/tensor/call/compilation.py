@@ -22,7 +22,7 @@ from derivable.tensor.analysis.bound import NotWhole
 from derivable.tensor.call.axis_sizes import AxisSizes
 from derivable.tensor.call.call import Call, Pattern
 from derivable.tensor.call.call_cache import CachedCalls
-from derivable.tensor.call.factored import Factored, Product, is_simple
+from derivable.tensor.call.factored import Factored, NotExact, Product, is_simple
 from derivable.tensor.formats.format import Format, families, format_of
 from derivable.tensor.formats.held import Held, hold, packed
 from derivable.tensor.language import nodes as t
@@ -274,7 +274,8 @@ class Kernel(CachedCalls):
         formats = {name: format for name, format in self.formats.items() if name in inputs}
         order = parts[0].type.order
         shapes = (None, None) if self.shape is None else (self.shape[:order], self.shape[order:])
-        factors = [Kernel(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)]
+        made_by = Kernel if self.output is None else _OfProduct
+        factors = [made_by(part, formats, shape=shape, on=self.on & UNOPTIMISED) for part, shape in zip(parts, shapes)]
         # A name is none of what an input is the size of.
         fresh = FreshNames([*inputs, *(name.rpartition(SIZE)[0] for name in inputs), *names_in(node)])
         named = {fresh(name): factor for name, factor in zip(("left", "right"), factors)}
@@ -287,12 +288,14 @@ class Kernel(CachedCalls):
         types = {**inputs, **{name: factor.program.type for name, factor in made.items()}}
         program = Program(t.Multiply(*children), types, is_guarded=True)
         on = self.on & UNOPTIMISED - {"factors"}
-        whole = Kernel(program, formats, output="dense", shape=self.shape, on=on)
+        whole = _OfProduct(program, formats, output="dense", shape=self.shape, on=on)
         return Product(made, whole, [name for name in whole.inputs if name not in made])
 
     def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
-        """An outer product in the form that was asked for."""
+        """An outer product in the form that was asked for. Raises NotExact, but where it stays in its factors."""
         whole = Factored(*(coordinates(part) if is_sparse(part) else dense_array(part) for part in (left, right)))
+        if self.output is not None and not whole.is_finite:
+            raise NotExact
         if self.output in ("dense", "numpy"):
             return whole.to_numpy(out=out)
         if out is not None:
@@ -502,6 +505,15 @@ class Kernel(CachedCalls):
 
     def _shape(self, sizes: Mapping[Any, int]) -> tuple[int, ...]:
         return self.axis_sizes.of_result(sizes, is_stage=self.precision is not None)
+
+
+class _OfProduct(Kernel):
+    """A part of how another kernel computes an outer product."""
+
+    @property
+    def exact(self) -> Kernel:
+        """None: that other kernel starts again, as numbers that cancel are told from entries that are not there."""
+        raise NotExact
 
 
 def _output_of(program: Program, output: str | Format | None) -> str | Format | None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from derivable.tensor.call.compilation import Kernel
 
 
+class NotExact(Exception):
+    """Where a factor is zero the other one is not finite: what the zero is the sum of may be numbers that cancel."""
+
+
 @dataclass(frozen=True, eq=False)
 class Factored:
     """The outer product of two real tensors: the axes of the left one, then those of the right one.
@@ -33,6 +37,12 @@ class Factored:
     @property
     def shape(self) -> tuple[int, ...]:
         return (*self.left.shape, *self.right.shape)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all products are those of the numbers that factors are sums of."""
+        parts = (part.values if isinstance(part, Coordinates) else part for part in (self.left, self.right))
+        return all(bool(np.isfinite(part).all()) for part in parts)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.to_numpy(), dtype)
@@ -70,7 +80,7 @@ class Factored:
         parts = (np.ascontiguousarray(part, dtype).reshape(-1) for part in (left, right))
         _multiplying(dtype)(left.size, right.size, *parts, whole.reshape(-1))
         # Products of finite numbers are numbers.
-        if not all(np.isfinite(part).all() for part in (left, right)) and has_nan(whole):
+        if not self.is_finite and has_nan(whole):
             whole[...] = _times(left.reshape(*left.shape, *[1] * right.ndim), right)
         return whole
 
@@ -95,7 +105,7 @@ class Product:
     """How an outer product is computed.
 
     factors  kernels of what is made first, by name
-    whole    a function of these, of inputs, and of `out`, all by name
+    whole    a function of these, of inputs, and of `out`, all by name; it and factors raise NotExact
     passed   the inputs that `whole` takes besides
     """
 
@@ -109,6 +119,7 @@ class Product:
         return {*self.passed}.union(*(factor.inputs for factor in self.factors.values()))
 
     def __call__(self, given: Mapping[str, Any], out: Any = None) -> Any:
+        """The result. Raises NotExact."""
         made = {
             name: factor(**{name: given.get(name) for name in factor.inputs}) for name, factor in self.factors.items()
         }
