@@ -74,6 +74,15 @@ def test_other_arrays_are_refused(facts):
         dv.independent(facts, [0.5])
 
 
+@pytest.mark.parametrize("facts", [[np.array([1, 2]), np.array([3, 4])], [torch.tensor([1, 2, 3])], [jnp.ones((2, 2))]])
+def test_a_list_of_arrays_leads_to_one_array(facts):
+    program = dv.Program("type e(x: i32, y: i32)\nquery e")
+    with pytest.raises(dv.DerivableError, match=r"1 value for 2 columns(?s:.*)np\.stack\(rows\)"):
+        program.run({"e": facts})
+    rows = np.stack([np.array([1, 2]), np.array([3, 4])])
+    assert set(program.run({"e": rows})["e"]) == {(1, 2), (3, 4)}
+
+
 READ = {
     "bfloat16": torch.tensor([0.5, 0.25], dtype=torch.bfloat16),
     "view": torch.tensor([-0.5j, -0.25j]).conj().imag,

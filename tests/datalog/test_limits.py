@@ -25,11 +25,13 @@ from derivable.cli.main import main
 from derivable.core import progress
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, UnsupportedError
 from derivable.core.progress import Deadline
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.exact.exact import compiled_form
 from derivable.datalog.policy.costs import under
 from derivable.datalog.run import limits
 from derivable.datalog.run.execute import Executor
-from derivable.datalog.run.limits import size_in_bytes
+from derivable.datalog.run.limits import Watch, checked_limits, size_in_bytes
+from derivable.datalog.run.profile import Effort
 from derivable.datalog.run.queries import Queries
 from derivable.datalog.tables.storage import Table
 from derivable.datalog.values.symbols import SymbolTable
@@ -727,3 +729,38 @@ def test_rows_that_came_as_sets_are_written_in_parts_between_which_the_clock_is_
     with pytest.raises(CompileTimeout, match="within 500 s"):
         dv.Program(text + " query t").run({"e": edges}, time_limit=500)
     assert ends == [False]
+
+
+def watched_run(*efforts):
+    """A watch over a run of one stratum that had five seconds."""
+    watch = Watch(checked_limits(time_limit=5.0))
+    watch.began, watch.next_check = watch.began - 5.0, float("inf")
+    strata = [SimpleNamespace(is_recursive=False, relations=[effort.instruction.relation for effort in efforts])]
+    watch.executor = SimpleNamespace(
+        ram=SimpleNamespace(strata=strata, source=None, text=None),
+        efforts=dict(enumerate(efforts)),
+        tables={name: SimpleNamespace(num_known=number) for name, number in (("#c", 0), ("#c_body", 1000))},
+    )
+    return watch
+
+
+def test_the_time_before_rules_is_laid_to_facts_only_where_these_took_it():
+    watch = watched_run()
+    assert "run it again, as the first run of a process loads modules" in watch.error().hint
+    watch.loaded = 4.0
+    assert "give fewer facts" in watch.error().hint
+
+
+def test_facts_that_are_loaded_take_their_time():
+    watch = Watch(checked_limits(time_limit=5.0))
+    with watch.loading():
+        time.sleep(0.02)
+    assert watch.loaded >= 0.02
+    assert not watch.is_loading
+
+
+def test_an_aggregate_is_named_with_its_rows():
+    rule = AggregateRule("#c", "count", "#c_body", 0, 0, 1)
+    error = watched_run(Effort(rule, began=time.perf_counter() - 4.0, is_running=True)).error()
+    assert "\n  `count` over 1,000 rows has run for 4.0 s" in str(error)
+    assert "let fewer rows into the aggregate" in error.hint

@@ -58,15 +58,16 @@ class Plan:
         from derivable.datalog.facts.load import load_python_facts
         from derivable.datalog.facts.program_facts import WrittenFacts, load_program_facts
 
-        store.look, watch.is_loading = watch.read, True
-        if store.random.carrier is None and WrittenFacts.suits(self.rules):
-            if self._written is None:
-                self._written = WrittenFacts(self.rules, watch.read)
-            self._written.begin(store)
-        else:
-            load_program_facts(self.rules, store)
-        load_python_facts(self.rules, facts, store)
-        store.look, watch.is_loading = None, False
+        store.look = watch.read
+        with watch.loading():
+            if store.random.carrier is None and WrittenFacts.suits(self.rules):
+                if self._written is None:
+                    self._written = WrittenFacts(self.rules, watch.read)
+                self._written.begin(store)
+            else:
+                load_program_facts(self.rules, store)
+            load_python_facts(self.rules, facts, store)
+        store.look = None
 
     def exact(
         self, facts: Mapping[str, Any], evidence: Mapping[str, Any] | None, watch: Watch, others: Iterable[str] = ()

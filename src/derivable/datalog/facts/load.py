@@ -279,7 +279,10 @@ def tuple_columns(relation: Relation, rows: Sequence[Any], symbols: SymbolTable)
             raise TypeMismatchError(
                 f"facts for `{relation.name}`, row {i}: {len(row)} value{'s' if len(row) != 1 else ''}"
                 f" for {arity} column{'s' if arity != 1 else ''}",
-                hint=f"`{relation.name}` has the columns ({', '.join(map(str, types))})",
+                hint="an array in a list of facts is one value; many facts are one array [row, column]: "
+                "`np.stack(rows)`, or `np.stack(columns, axis=1)`"
+                if arity > 1 and getattr(rows[i], "ndim", 0)
+                else f"`{relation.name}` has the columns ({', '.join(map(str, types))})",
             )
     return checked_words(relation, [[row[c] for row in tuples] for c in range(arity)], symbols)
 

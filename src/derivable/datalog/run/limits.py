@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from derivable.core.arguments import integer, is_integer
 from derivable.core.diagnostics import CompileTimeout, DomainError, LimitError, OutOfMemory, Span, UnsupportedError
 from derivable.core.progress import Deadline, checked_time_limit, is_seen, progress
+from derivable.datalog.aggregates.nodes import AggregateRule
 from derivable.datalog.policy.costs import policy
 from derivable.datalog.scalars.nodes import NOWHERE
 from derivable.device.cpu import compile_time
@@ -123,6 +124,7 @@ class Watch(Deadline):
     executor  the run, while it goes over strata
     rows_read  of files, repeats included
     is_loading  whether facts are being loaded
+    loaded    seconds that this took
     tuples    of all relations, but for what the instruction that runs now has added to `table`
     most      of them before PastBound is raised, and of rows that rules have derived, repeats included, see `apart`
     """
@@ -146,7 +148,7 @@ class Watch(Deadline):
             trim()
             self.base = policy().memory.resident_bytes() - kept_bytes()
         self.asks_at = 0.0
-        self.is_loading = False
+        self.is_loading, self.loaded = False, 0.0
         self.display = ExitStack()
         self.advance: Any = None
         self.shown = self.began, 0
@@ -244,6 +246,16 @@ class Watch(Deadline):
         if left is not None and size > (1 - policy().reserved_part) * left:
             why = f"{what} of {shown_bytes(size)} are to be made, and {shown_bytes(left)} of memory are left"
             raise self.failure(OutOfMemory, why, "free memory")
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While facts are loaded."""
+        self.is_loading, began = True, time.monotonic()
+        try:
+            yield
+        finally:
+            self.is_loading = False
+            self.loaded += time.monotonic() - began
 
     def read(self, rows: int = 0) -> None:
         """Look at the limits after `rows` more rows of files and iterables were read. Raises LimitError."""
@@ -348,16 +360,26 @@ class Watch(Deadline):
         where = f"stratum {self.stratum}" + (f", round {self.round:,}" if stratum.is_recursive else "")
         rows = [f"{what}\n  in {where}, with {_tuples(self.tuples)} in all"]
         span: Span | None = None
+        aggregate: AggregateRule | None = None
         if effort is not None:
             relation = effort.instruction.relation
             table = executor.tables[relation]
             name = "an intermediate relation" if relation.startswith("#") else f"`{relation}`"
-            rows.append(f"  the rule of {name}, which has {_tuples(table.num_known)}, {effort.growth_text()}")
+            who = f"the rule of {name}, which has {_tuples(table.num_known)},"
+            if isinstance(effort.instruction, AggregateRule):
+                aggregate = effort.instruction
+                who = f"`{aggregate.operator}` over {_rows(executor.tables[aggregate.body].num_known)}"
+            rows.append(f"  {who} {effort.growth_text()}")
             origin = getattr(effort.instruction, "origin", None)
             span = getattr(effort.instruction if origin is None else origin.clause, "span", NOWHERE)
             span = None if span is NOWHERE else span
         if stratum.is_recursive:
             advice = f"bound the recursion by a condition in its rule, derive fewer rows with @demand, or {remedy}"
+        elif aggregate is not None:
+            advice = f"let fewer rows into the aggregate, make its groups smaller, or {remedy}"
+        elif effort is None and kind is CompileTimeout and self.loaded < LONG_PART * (time.monotonic() - self.began):
+            # What passed went neither into rules nor into facts.
+            advice = f"run it again, as the first run of a process loads modules and kernels, or {remedy}"
         elif effort is None:
             advice = f"give fewer facts, or {remedy}"
         else:
@@ -435,6 +457,10 @@ def too_deep(source: str | None = None) -> UnsupportedError:
     """The error for an expression whose parts lie deeper in each other than Python's stack is."""
     hint = "name parts of it by variables, `y == a + b, z == y + c`, or compute them in separate relations"
     return UnsupportedError("an expression of the program is nested too deep", source=source, hint=hint)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' if count != 1 else ''}"
 
 
 def _tuples(count: int) -> str:
