@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 import derivable as dv
 from datalog import programs
 from datalog.proof_checker import Solver, check, heights
+from derivable.cli.main import main
 from derivable.core.diagnostics import (
     AbsentTupleError,
     BindingError,
     DomainError,
     LimitError,
+    OutOfMemory,
     TypeMismatchError,
     UnsupportedError,
 )
@@ -27,6 +29,7 @@ from derivable.datalog.policy.costs import under
 from derivable.datalog.ram.interpret import interpret
 from derivable.datalog.ram.lower import lower
 from derivable.datalog.reasons.proof import Absence
+from derivable.datalog.reasons.rows import Rows
 from derivable.datalog.rules.new_terms import with_terms
 from derivable.datalog.rules.strata import stratify
 from derivable.datalog.syntax.parse import parse
@@ -384,6 +387,39 @@ def test_a_search_looks_at_little_of_a_large_relation():
     database.why("path", (0, 100))
     assert 100 <= derivations.search.looked < 1000
     assert derivations.looked < 1000
+
+
+def test_questions_have_limits_of_memory(tmp_path, capsys):
+    """A search for the most probable of very many proofs ends, as does one at the command line; others answer."""
+    text = "type e(u32, u32)\nrel p(x, y) = e(x, y)\nrel p(x, z) = p(x, y), p(y, z)\nquery p\n"
+    edges = [(i, (i + 1) % 200) for i in range(200)]
+    database = dv.Program(text).run({"e": edges})
+    with under(look_seconds=0.0):
+        with pytest.raises(OutOfMemory, match=r"passed memory_limit = 20 MB: it took 2\d\.?\d* MB") as caught:
+            database.why("p", (3, 150), k=5, memory_limit="20 MB")
+        assert "raise memory_limit" in caught.value.hint
+        assert database.why("p", (3, 7), memory_limit="200 MB").height == 3
+        assert database.why_not("p", (0, 200), memory_limit="200 MB").attempts
+        with pytest.raises(DomainError, match="memory_limit"):
+            database.why_not("p", (0, 200), memory_limit="much")
+        program = tmp_path / "p.scl"
+        program.write_text(f"{text}rel e = {{{', '.join(map(str, edges))}}}\n")
+        assert main(["run", str(program), "--why", "p(3, 150)", "-k", "5", "--memory-limit", "20 MB"]) == 1
+    assert "passed memory_limit = 20 MB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spread", [10, 1 << 40, 1 << 62])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_indexes_have_all_rows_in_order(spread, width):
+    rng = np.random.default_rng(width)
+    columns = [rng.choice(rng.integers(-spread, spread, 9), 500) for _ in range(width)]
+    rows = Rows(columns, 500)
+    for key in {rows.row(number) for number in range(500)} | {(spread,) * width}:
+        wanted = np.flatnonzero(np.logical_and.reduce([c == word for c, word in zip(columns, key)]))
+        assert list(rows.find(key)) == wanted.tolist()
+    (index,) = rows.indexes.values()
+    order = range(500) if index.order is None else index.order.tolist()
+    assert [rows.row(number) for number in order] == sorted(map(rows.row, range(500)))
 
 
 @pytest.mark.parametrize("text", ["left", "right", "texts", "negated", "facts of path"])

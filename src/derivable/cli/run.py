@@ -192,7 +192,7 @@ def run_command(
         if wants_proofs:
             from derivable.cli.why import write_reasons
 
-            write_reasons(program, database, why, why_not, proofs, depth, as_json)
+            write_reasons(program, database, why, why_not, proofs, depth, as_json, settings)
         else:
             _show(database, names, as_json)
         return
@@ -220,7 +220,7 @@ def run_command(
     if wants_proofs:
         from derivable.cli.why import write_reasons
 
-        write_reasons(program, database, why, why_not, proofs, depth, as_json)
+        write_reasons(program, database, why, why_not, proofs, depth, as_json, settings)
         return
     names = [name for name in database if shown is None or name in shown]
     shown_as = getattr(program, "shown", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,11 +13,21 @@ from derivable.core.terminal import visible
 
 
 def write_reasons(
-    program: Any, database: Any, why: Sequence[str], why_not: Sequence[str], k: int | None, depth: int, as_json: bool
+    program: Any,
+    database: Any,
+    why: Sequence[str],
+    why_not: Sequence[str],
+    k: int | None,
+    depth: int,
+    as_json: bool,
+    settings: Mapping[str, Any],
 ) -> None:
-    """Print the proofs of some atoms, and why others do not hold."""
-    found = [database.why(*question, k=k) for question in _questions(program, why, "--why")]
-    found += [database.why_not(*question, depth=depth) for question in _questions(program, why_not, "--why-not")]
+    """Print the proofs of some atoms, and why others do not hold, each within the limits of the settings."""
+    limits: dict[str, Any] = {name: settings[name] for name in ("time_limit", "memory_limit", "progress")}
+    found = [database.why(*question, k=k, **limits) for question in _questions(program, why, "--why")]
+    found += [
+        database.why_not(*question, depth=depth, **limits) for question in _questions(program, why_not, "--why-not")
+    ]
     if as_json:
         write_json([one.to_dict() for one in found])
         return

@@ -25,8 +25,9 @@ from derivable.core.diagnostics import DomainError
 from derivable.core.graph import connected_components, offsets_of
 from derivable.core.progress import NEVER, Deadline, checked_time_limit
 
-# Steps of proofs, about those of a second; where there is a limit, they take half of what is left at most.
-PAIR_BUDGET = 20_000_000
+# Steps of proofs, about those of a second, between which nobody looks at the clock; where there is a limit, they take
+# this part of what is left at most.
+PAIR_BUDGET, PART = 20_000_000, 0.1
 SUPPORT_LIMIT = 1 << 26  # int32 elements: 256 MiB
 
 
@@ -124,7 +125,7 @@ class _Analysis:
         from derivable.circuit.kernels import choice as kernels
 
         left = deadline.remaining()
-        budget = PAIR_BUDGET if left is None else int(min(1.0, left / 2) * PAIR_BUDGET)
+        budget = PAIR_BUDGET if left is None else int(min(1.0, PART * left) * PAIR_BUDGET)
         is_decision = np.zeros(dag.num_nodes, bool)
         is_decision[[] if decisions is None else decisions] = True
         is_false, proven, keep, support, set_offsets, set_elements = kernels.analyse(

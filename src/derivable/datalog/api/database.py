@@ -188,6 +188,7 @@ class Database(Mapping):
         *,
         k: int | None = None,
         time_limit: float | None = None,
+        memory_limit: int | str | None = None,
         progress: bool | None = None,
     ) -> Proof | Proofs:
         """Why a tuple holds: a proof tree of the program's rules, from the tuple down to facts.
@@ -198,7 +199,7 @@ class Database(Mapping):
                     probability that of all its random facts, each counted once. They are looked for in the order of
                     products in which a fact that is used twice counts twice
         time_limit  seconds, then CompileTimeout
-        progress    as for `Program.run`
+        memory_limit, progress  as for `Program.run`; the tables that a first question computes count
 
         Under any provenance, as proofs are of rules and facts. A negated atom is a leaf, and so is an aggregate for the
         height; each of its rows has a separate proof. The first question about a relation may compute what lies behind
@@ -209,7 +210,7 @@ class Database(Mapping):
         under tags that are no probabilities, and after `freeze` or in a copy from a pickle, and LimitError where a
         search among very many instances of rules finds nothing.
         """
-        limits = {"time_limit": time_limit, "progress": progress}
+        limits = {"time_limit": time_limit, "memory_limit": memory_limit, "progress": progress}
         with self._lock:
             return self._explained().why(self._tables(), relation, row, k, limits)
 
@@ -220,6 +221,7 @@ class Database(Mapping):
         *,
         depth: int = 1,
         time_limit: float | None = None,
+        memory_limit: int | str | None = None,
         progress: bool | None = None,
     ) -> Absence:
         """Why a tuple does not hold: for each rule of its relation which literals hold, in the order of writing, and
@@ -228,7 +230,7 @@ class Database(Mapping):
         depth  how many rules deep the atoms that fail are looked at in the same way
         The other arguments, and errors, are those of `why`; DomainError for a tuple that holds.
         """
-        limits = {"time_limit": time_limit, "progress": progress}
+        limits = {"time_limit": time_limit, "memory_limit": memory_limit, "progress": progress}
         with self._lock:
             return self._explained().why_not(self._tables(), relation, row, depth, limits)
 

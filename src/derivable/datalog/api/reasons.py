@@ -135,7 +135,9 @@ class Reasons:
         return self.answered(answer, limits)
 
     def answered(self, answer: Callable[[Watch], Answer], limits: Mapping[str, Any]) -> Answer:
-        watch = Watch(checked_limits(self.rounds, None, None, limits["time_limit"], None), limits["progress"])
+        watch = Watch(
+            checked_limits(self.rounds, None, None, limits["time_limit"], limits["memory_limit"]), limits["progress"]
+        )
         with gc_paused():
             return watched(watch, lambda: answer(watch))
 

@@ -13,7 +13,7 @@ from functools import reduce
 
 import numpy as np
 
-from derivable.core.diagnostics import CompileTimeout
+from derivable.core.diagnostics import CompileTimeout, OutOfMemory
 from derivable.datalog.facts.columns import certain
 from derivable.datalog.facts.store import FactStore
 from derivable.datalog.foreign.standard import predicate_of
@@ -63,7 +63,7 @@ def heights(model: Model, names: Collection[str], most_derived: int, watch: Watc
     try:
         with watch.apart(most, most_derived):
             tables = executor.run()
-    except (PastBound, CompileTimeout):
+    except (PastBound, CompileTimeout, OutOfMemory):
         return None
     finally:
         watch.end, watch.executor, watch.round = end, None, 0

@@ -67,9 +67,7 @@ class Index:
         keys = parts[0]
         for part, (_, span, _) in zip(parts[1:], self.scales[1:]):
             keys = keys * span + part
-        is_ordered = bool((keys[1:] >= keys[:-1]).all())
-        order = None if is_ordered else order_by_digits([keys])
-        self.sorted = np.ascontiguousarray(keys if order is None else keys[order])
+        self.sorted, order = _in_order(keys)
         self.order = order if rows is None else rows if order is None else rows[order]
         self.keys = self.sorted.data
         self.is_single = len(columns) == 1
@@ -115,6 +113,25 @@ class Index:
         if self.order is None:
             return range(start, stop)
         return self.order[start:stop].tolist()
+
+
+def _in_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Keys in order, and where each was before, equal ones as they were; None if they were in order."""
+    if bool((keys[1:] >= keys[:-1]).all()):
+        return np.ascontiguousarray(keys), None
+    low, bits = int(keys.min()), len(keys).bit_length()
+    if (int(keys.max()) - low).bit_length() + bits >= 63:
+        order = order_by_digits([keys])
+        return keys[order], order
+    # NumPy sorts words several times faster than it puts numbers in the order of words.
+    both = keys - low
+    both <<= bits
+    both |= np.arange(len(keys))
+    both.sort()
+    order = both & ((1 << bits) - 1)
+    both >>= bits
+    both += low
+    return both, order
 
 
 class Rows:

@@ -26,16 +26,18 @@ class Wording:
     def __init__(self, model: Model):
         self.model, self.rules = model, model.rules
         # What was said before: values, and rules by their clauses.
-        self._values: dict[tuple[int, ValueType], tuple[Any, str]] = {}
+        self._values: dict[tuple[int, int], tuple[Any, str]] = {}
         self._rules: dict[int, str] = {}
         self._origins: dict[str, dict[tuple[Any, ...], Span]] = {}
 
     def _value(self, word: int, t: ValueType) -> tuple[Any, str]:
-        pair = self._values.get((word, t))
+        # The types are those of rules, which stay; to hash one takes longer than all the rest.
+        key = word, id(t)
+        pair = self._values.get(key)
         if pair is None:
             shown = value_of(word, t, self.model.symbols)
             pair = shown, show_character(shown) if t.family == "char" else show_value(shown)
-            self._values[word, t] = pair
+            self._values[key] = pair
         return pair
 
     def value(self, word: int, t: ValueType) -> str:
