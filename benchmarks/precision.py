@@ -3,6 +3,7 @@
     python benchmarks/precision.py                    # three seeds; about an hour on two cores
     python benchmarks/precision.py --readers DIR      # keep the trained networks there, and take those that are there
     python benchmarks/precision.py --learn 3          # also INT4 with both ends in INT8, and with learned steps
+    python benchmarks/precision.py --learn 2 --panels 6000 --epochs 6 --problems 80    # that, half an hour on one core
     python benchmarks/precision.py --hardware 64      # so many problems on the generated hardware's golden machine, too
 
 A reader of panels is trained for each seed, NVSA's abduction reasons on block codes, and the whole model is quantised
@@ -135,6 +136,18 @@ def share(scores: list[np.ndarray], puzzles: problems.Problems) -> float:
     return float((chosen == puzzles.right[: len(chosen)].numpy()).mean())
 
 
+def print_table(solved: Mapping[str, Mapping[str, list[float]]], megabytes: Mapping[str, float], count: int) -> None:
+    """Mean and standard deviation over the seeds that are done, so that a run that is ended early says what it has."""
+    names = [*next(iter(solved.values()))]
+    megabytes = dict.fromkeys(names, megabytes["FP32"]) | {**megabytes}
+    seeds = len(next(iter(solved.values()))["FP32"])
+    print(f"\nProblems solved, mean of {seeds} seeds with standard deviation, {count} problems each\n")
+    print(f"| task | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
+    for task, shares in solved.items():
+        print(f"| {task} | {' | '.join(_percent(shares[name]) for name in names)} |")
+    print(f"| constants, MB | {' | '.join(f'{megabytes[name]:.2f}' for name in names)} |\n", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
@@ -199,17 +212,9 @@ def main() -> None:
                         emulated, run, same, equal = (f"{100 * part:.1f} %" for part in found)
                         print(f"  {task}, {name}: emulated {emulated}, on the machine {run}")
                         print(f"    answers alike {same}, all bits of the scores {equal}", flush=True)
-        print(f"seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"seed {seed}: {time.perf_counter() - began:.0f} s")
+        print_table(solved, megabytes, options.problems)
 
-    names = [*next(iter(solved.values()))]
-    megabytes = dict.fromkeys(names, megabytes["FP32"]) | megabytes
-    print(
-        f"\nProblems solved, mean of {options.seeds} seeds with standard deviation, {options.problems} problems each\n"
-    )
-    print(f"| task | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
-    for task, found in solved.items():
-        print(f"| {task} | {' | '.join(_percent(found[name]) for name in names)} |")
-    print(f"| constants, MB | {' | '.join(f'{megabytes[name]:.2f}' for name in names)} |")
     print("\nThe paper's (NVSA on the original tasks): FP32, FP16, INT8, mixed, INT4")
     for task, row in PAPER.items():
         print(f"  {task}: {', '.join(map(str, row))}")

@@ -213,7 +213,8 @@ def cycles_of_nodes(made: Design, found: Simulation) -> dict[str, int]:
         if name is None:
             continue
         work = made.flow.by_name[name].work
-        unit = "nn" if isinstance(work, Layer) else "vsa" if isinstance(work, Vectors) else "vec"
-        if unit in item.busy:
+        # Bindings by constants may be done as layers.
+        units = ("nn",) if isinstance(work, Layer) else ("vsa", "nn") if isinstance(work, Vectors) else ("vec",)
+        for unit in item.busy.keys() & set(units):
             total[name] = total.get(name, 0) + item.busy[unit][1]
     return {name: round(count / found.passes) for name, count in total.items()}

@@ -109,10 +109,12 @@ def _differences(made: Design, simulated: Mapping[str, int]) -> dict[str, str]:
             continue
         more = simulated[row.node] - row.cycles
         listed = of_program.get(row.node, [])
-        parts = [("as the program shares out the sub-arrays", sum(each.equation for each in listed) - row.cycles)]
+        is_layer = any(each.name in made.lowered.as_layers for each in listed)
+        words = "as a product with a circulant matrix" if is_layer else "as the program shares out the sub-arrays"
+        parts = [(words, sum(each.equation for each in listed) - row.cycles)]
         parts += [
-            (words, sum(getattr(each, name) for each in listed))
-            for name, words in (
+            (reason, sum(getattr(each, name) for each in listed))
+            for name, reason in (
                 ("blocks", "blocks of taps and channels as whole tiles"),
                 ("cuts", "pieces that fit the memories"),
                 ("constants", "pipelines of the instructions"),

@@ -28,7 +28,8 @@ class Node:
     begin, end  of its first and its last instruction
     busy        of each unit: cycles of work for it
     unit        "nn" or "vsa" for what the array does, else ""
-    equation    cycles of equation (1) or (4) with the sub-arrays that it has; 0 beside the array
+    equation    cycles of equation (1) or (4) with the sub-arrays that it has; 0 beside the array. Of a binding that is
+                done as a layer they are those of that layer
     blocks      more than that since taps and blocks of channels are whole tiles
     cuts        more, since rows, the reduction or vectors go in pieces that fit the memories and overlap with moves
     constants   more: pipelines, and the tree of adders, of each instruction
@@ -90,7 +91,7 @@ def _explained(
     latencies: Latencies,
 ) -> tuple[Any, ...]:
     """The unit and the equation of what the array does, and what the busy cycles are beyond it."""
-    machine, work = lowered.machine, lowered.graph.work(operator)
+    machine, work = lowered.machine, lowered.as_layers.get(operator.name) or lowered.graph.work(operator)
     shape = machine.height, machine.width
     gemms = [of for of in instructions if isinstance(of, Gemm)]
     if gemms and isinstance(work, Layer):

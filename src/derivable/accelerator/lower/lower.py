@@ -20,7 +20,7 @@ from derivable.accelerator.lower import lower_lanes as lanes
 from derivable.accelerator.lower import lower_products as products
 from derivable.accelerator.lower import lower_vectors as vectors
 from derivable.accelerator.lower.emission import Section
-from derivable.accelerator.lower.lowering_state import State, channels_last, wanted_border
+from derivable.accelerator.lower.lowering_state import VIEWS, State, channels_last, wanted_border
 from derivable.accelerator.lower.ordering import quickest
 from derivable.accelerator.lower.passes import Pass, write
 from derivable.accelerator.machine import machine as golden
@@ -30,6 +30,7 @@ from derivable.accelerator.machine.layouts import View
 from derivable.accelerator.numbers.formats import WIDE, Formats
 from derivable.accelerator.operators.evaluation import Inputs, in_passes
 from derivable.accelerator.operators.operators import Operator, OperatorGraph
+from derivable.accelerator.operators.runtime import Layer
 from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, LimitError, ShapeError, UnsupportedError
 
@@ -56,7 +57,7 @@ _KINDS: dict[str, Callable[[State, Operator], Iterator[None]]] = {
     **dict.fromkeys(("sum", "mean", "max", "min", "prod"), lanes.reduced),
     "max_pool2d": lanes.pooled,
     "avg_pool2d": lanes.averaged,
-    **dict.fromkeys(("reshape", "permute", "slice", "expand"), lanes.viewed),
+    **dict.fromkeys(VIEWS, lanes.viewed),
     "index": lanes.indexed,
     "roll": lanes.rolled,
     "concatenate": lanes.concatenated,
@@ -83,6 +84,7 @@ class Lowered:
     chain    cycles of the longest chain of instructions each of which has to wait for the one before
     sections as they were written, before they were put in order
     swapped  products of which the value stands still and the constant streams
+    as_layers bindings by constants that are products of matrices, and which
     """
 
     graph: OperatorGraph
@@ -96,6 +98,7 @@ class Lowered:
     chain: int
     sections: tuple[Section, ...] = field(repr=False)
     swapped: frozenset[str] = frozenset()
+    as_layers: Mapping[str, Layer] = field(default_factory=dict)
 
     @property
     def passes(self) -> int:
@@ -212,6 +215,7 @@ def lower(
         state.emitter.chain,
         tuple(state.emitter.sections),
         frozenset(state.swapped),
+        state.as_layers,
     )
 
 

@@ -15,6 +15,7 @@ from derivable.accelerator.lower.lowering_state import (
     is_convolved,
     is_flattened,
     is_for_vectors,
+    of_view,
     wanted_border,
 )
 from derivable.accelerator.machine.layouts import Shape, View, dense, like
@@ -458,22 +459,15 @@ def viewed(state: State, of: Operator) -> Iterator[None]:
     yield
     value = state.values[of.inputs[0]]
     view, format = value.view, value.format
-    if of.kind == "permute":
-        found = view.permuted(of.at["order"])
-    elif of.kind == "slice":
-        found = view.sliced(of.at["starts"], of.at["lengths"], of.at["steps"])
-    elif of.kind == "expand":
-        found = view.expanded(of.shape)
-    else:
-        if is_flattened(state, of.name):
-            view = view.permuted((0, 2, 3, 1))
-        found = view.reshaped(of.shape)
-        if found is None:
-            format = _of_array(state, of.name) or format
-            copied = state.new(view.shape, format.stored)
-            state.convert(view, value.format, copied, format)
-            found = copied.reshaped(of.shape)
-            assert found is not None
+    if is_flattened(state, of.name):
+        view = view.permuted((0, 2, 3, 1))
+    found = of_view(of, view)
+    if found is None:
+        format = _of_array(state, of.name) or format
+        copied = state.new(view.shape, format.stored)
+        state.convert(view, value.format, copied, format)
+        found = copied.reshaped(of.shape)
+        assert found is not None
     state.keep(of.name, found, format)
 
 

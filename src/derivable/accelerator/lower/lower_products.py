@@ -57,7 +57,7 @@ def conv2d(state: State, of: Operator) -> Iterator[None]:
     loaded = []
     for group in range(groups):
         own = slice(group * per, group * per + per)
-        words = _words(steps[own].reshape(per, len(taps), terms), state.machine.height)
+        words = words_of(steps[own].reshape(per, len(taps), terms), state.machine.height)
         clamp = _clamp(state, of, after)
         loaded.append(load(state, taps, parts, span * across, given_to.part(own), words, clamp, nibbles, spread))
     yield
@@ -256,7 +256,7 @@ def _in_pairs(steps: np.ndarray) -> np.ndarray:
     return (whole[..., 0::2] | whole[..., 1::2] << 4).astype(np.uint8).view(np.int8)
 
 
-def _words(steps: np.ndarray, height: int) -> np.ndarray:
+def words_of(steps: np.ndarray, height: int) -> np.ndarray:
     """[output, tap, entry] -> [tap, part, height, output], zeros beyond the last entry."""
     outputs, taps, terms = steps.shape
     parts = ceil_div(terms, height)
@@ -322,7 +322,7 @@ def _of_rows(state: State, of: Operator, place: int, steps: np.ndarray, given_to
     terms = steps.shape[1]
     parts = ceil_div(terms, height)
     after = _rectified(state, of)
-    words, clamp, rows = _words(steps[:, None], height), _clamp(state, of, after), elements(of.shape) // len(steps)
+    words, clamp, rows = words_of(steps[:, None], height), _clamp(state, of, after), elements(of.shape) // len(steps)
     spread = spreading(state, 1, parts, len(steps), rows, rows)[-1]
     loaded = load(state, [0], parts, 1, given_to, words, clamp, nibbles, spread)
     yield

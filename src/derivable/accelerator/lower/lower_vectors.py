@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from derivable.accelerator.lower.emission import moving_cycles
 from derivable.accelerator.lower.lower_array import MOST_TERMS, pieces
+from derivable.accelerator.lower.lower_circulant import circulant, plan
 from derivable.accelerator.lower.lower_products import contract
 from derivable.accelerator.lower.lowering_state import State
 from derivable.accelerator.machine.instructions import Convolve
@@ -21,7 +22,16 @@ PIECES = 4  # of the vectors of an operator, of which one is convolved while oth
 
 
 def convolved(state: State, of: Operator) -> Iterator[None]:
-    """bind and unbind: [*batch, length] twice. Columns take `width` vectors that lie side by side."""
+    """bind and unbind: [*batch, length] twice, as products with a circulant matrix where that takes fewer cycles."""
+    how = plan(state, of)
+    if how is None:
+        return _in_columns(state, of)
+    state.as_layers[of.name] = how.layer
+    return circulant(state, of, how)
+
+
+def _in_columns(state: State, of: Operator) -> Iterator[None]:
+    """Columns take `width` vectors that lie side by side."""
     shape, strides = of.shape, canonical(of.shape)
     formats = state.narrow(0), state.narrow(1)
     if shape[-1] > MOST_TERMS:

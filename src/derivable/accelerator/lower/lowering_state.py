@@ -14,10 +14,11 @@ from derivable.accelerator.machine.instructions import Machine, Transfer
 from derivable.accelerator.machine.layouts import Allocator, Shape, View, dense, like
 from derivable.accelerator.numbers.formats import WIDE, Format, Formats, scaling, zero_shift
 from derivable.accelerator.operators.operators import Operator, OperatorGraph
-from derivable.accelerator.operators.runtime import ceil_div
+from derivable.accelerator.operators.runtime import Layer, ceil_div
 from derivable.core.diagnostics import DomainError, UnsupportedError
 
 TRANSFERRED = 512  # lines of one transfer
+VIEWS = ("reshape", "permute", "slice", "expand")  # kinds of operators that copy nothing where strides give them
 
 
 @dataclass
@@ -52,6 +53,7 @@ class State:
         self.bordered: dict[int, View] = {}  # buffer -> the activation with zeros around that lies in it
         self.packed: set[str] = set()  # pictures of int4 of which two channels share a byte
         self.swapped: set[str] = set()  # products of which the value stands still and the constant streams
+        self.as_layers: dict[str, Layer] = {}  # what bindings are that are done as products of matrices
         self.image = bytearray()
         self.operator: Operator = graph.operators[0]
         self.number = 0  # of the pass
@@ -80,7 +82,13 @@ class State:
 
     def arrays_of(self, operator: Operator) -> int:
         """How many sub-arrays an operator has: a product of matrices the first ones, a convolution the last ones."""
+        if operator.unit == "vector" and operator.name in self.as_layers:
+            return self.partition[0]
         return self.counts.get(operator.name, self.partition[operator.unit == "vector"])
+
+    def unit_of(self, operator: Operator) -> str:
+        """The unit of an operator's kind, or that of layers for a binding that is done as one."""
+        return "gemm" if operator.name in self.as_layers else operator.unit
 
     @property
     def arrays(self) -> int:
@@ -415,6 +423,15 @@ def _is_same(view: View, other: View) -> bool:
 
 def _same(view: View, strides: Shape) -> bool:
     return all(n == 1 or a == b for n, a, b in zip(view.shape, view.strides, strides))
+
+
+def of_view(of: Operator, view: View) -> View | None:
+    """What an operator that is a view makes of one; None for a reshape that no strides give."""
+    if of.kind == "permute":
+        return view.permuted(of.at["order"])
+    if of.kind == "slice":
+        return view.sliced(of.at["starts"], of.at["lengths"], of.at["steps"])
+    return view.expanded(of.shape) if of.kind == "expand" else view.reshaped(of.shape)
 
 
 def channels_last(

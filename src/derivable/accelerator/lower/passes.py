@@ -50,18 +50,19 @@ class _Arrays:
         self.taken: dict[str, int] = {}  # unit -> sub-arrays
 
     def are_free(self, state: State, operator: Operator) -> bool:
-        if operator.unit not in _BESIDE:
+        unit = state.unit_of(operator)
+        if unit not in _BESIDE:
             return True
-        others = self.taken.get(_BESIDE[operator.unit], 0)
+        others = self.taken.get(_BESIDE[unit], 0)
         fits = not others or others + state.arrays_of(operator) <= self.count
-        return operator.unit not in self.taken and fits
+        return unit not in self.taken and fits
 
     def take(self, state: State, operator: Operator) -> None:
-        if operator.unit in _BESIDE:
-            self.taken[operator.unit] = state.arrays_of(operator)
+        if (unit := state.unit_of(operator)) in _BESIDE:
+            self.taken[unit] = state.arrays_of(operator)
 
-    def release(self, operator: Operator) -> None:
-        self.taken.pop(operator.unit, None)
+    def release(self, state: State, operator: Operator) -> None:
+        self.taken.pop(state.unit_of(operator), None)
 
 
 def _parts(graph: OperatorGraph) -> Iterator[tuple[list[str], Loop | None]]:
@@ -162,7 +163,7 @@ class Pass:
             left = [operator for operator in active if self._advance(operator)]
             for operator in active:
                 if operator not in left:
-                    arrays.release(operator)
+                    arrays.release(self.state, operator)
             active = left
             if active:
                 yield True
@@ -209,9 +210,9 @@ class Pass:
 
     def _partner(self, operator: Operator, arrays: _Arrays) -> list[Operator]:
         """A convolution of vectors that can run beside a layer, or the other way round; what it needs is done."""
-        other = _BESIDE.get(operator.unit)
+        other = _BESIDE.get(self.state.unit_of(operator))
         for candidate in list(self.pending.values()) if other else ():
-            if candidate.unit != other or not arrays.are_free(self.state, candidate):
+            if self.state.unit_of(candidate) != other or not arrays.are_free(self.state, candidate):
                 continue
             needed = self._needed(candidate)
             if needed is not None:
@@ -219,7 +220,8 @@ class Pass:
                     self._load(before)
                     while self._advance(before):
                         pass
-                if self._prepare(candidate):
+                # A binding may turn out to be done as a layer.
+                if self._prepare(candidate) and self.state.unit_of(candidate) == other:
                     return [candidate]
         return []
 
