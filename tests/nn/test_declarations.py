@@ -192,6 +192,50 @@ def test_a_loss_that_is_infinite_names_its_label(label):
         step(1, label)
 
 
+def test_a_logarithm_of_an_output_that_is_zero_leads_to_the_layer_s_own():
+    layer = dv.nn.Logic(*SUM)
+
+    def gradients(*labels):
+        p = torch.tensor([[0.5, 0.5, 0.0]] * 2, requires_grad=True)
+        layer(p, p)[[0, 1], list(labels)].log().sum().backward()
+        return p.grad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DerivableWarning)
+        assert gradients(1, 2).isfinite().all()
+    with pytest.warns(DerivableWarning, match=r"depends on s\(4\), of probability 0 in row \[1\](?s:.*)`layer\.log"):
+        assert not gradients(1, 4).isfinite().all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DerivableWarning)
+        gradients(1, 4)
+
+
+@pytest.mark.parametrize("form", ["log", "log of the output"])
+def test_an_infinite_loss_among_many_gradients_at_once(form):
+    """Whether it warns or not: those of the other outputs are as they are one by one."""
+    program = "type a(i32) rel q() = a(0) and a(1) rel r() = a(0) or a(1)"
+    layer = dv.nn.Logic(program, {"a": dv.independent([0, 1])}, {"q": (), "r": ()})
+    p = torch.tensor([0.0, 0.5], dtype=torch.float64, requires_grad=True)
+
+    def logs(p):
+        return torch.stack(
+            [x if form == "log" else x.log() for x in (layer.log if form == "log" else layer)(p).values()]
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DerivableWarning)
+        outputs, seeds = logs(p), torch.eye(2, dtype=torch.float64)
+        each = torch.stack([torch.autograd.grad(outputs, p, seed, retain_graph=True)[0] for seed in seeds])
+        many = torch.autograd.grad(outputs, p, seeds, is_grads_batched=True, retain_graph=True)[0]
+        by_vmap = torch.vmap(lambda seed: torch.autograd.grad(outputs, p, seed, retain_graph=True)[0])(seeds)
+        vectorised = torch.autograd.functional.jacobian(logs, p, vectorize=True)
+    if form == "log":
+        # P(r) = 1 - (1 - a)(1 - b)
+        torch.testing.assert_close(each, torch.tensor([[0.0, 0.0], [1.0, 2.0]], dtype=torch.float64))
+    for found in (many, by_vmap, vectorised):
+        torch.testing.assert_close(found, each, equal_nan=True)
+
+
 def test_an_impossible_constraint_warns_once():
     loss = dv.nn.SemanticLoss([[1], [2]])
     predictions = torch.tensor([[0.5, 0.5], [0.0, 0.5]])

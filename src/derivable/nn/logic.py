@@ -11,6 +11,7 @@ import torch
 
 from derivable.algebra.semiring import Semiring
 from derivable.bridge.torch import as_node, is_observed, refuse_capture, within_memory
+from derivable.bridge.torch_parts import is_legacy_copies
 from derivable.circuit.graph.circuit import Circuit
 from derivable.core import html
 from derivable.core.diagnostics import DomainError, UnsupportedError, warn
@@ -244,34 +245,43 @@ class Logic(torch.nn.Module):
 
     def _found(self, values: list[torch.Tensor], out_logs: bool) -> Any:
         found = self.inference(values, self.log_probabilities, out_logs)
-        if out_logs and not self._has_warned:
-            self._watch_for_impossible(found)
+        if not self._has_warned:
+            one = found if isinstance(found, torch.Tensor) else found[0] if len(found) == 1 else None
+            if one is not None:
+                self._watch_for_impossible(one, out_logs)
         # Those of circuits are in order.
         is_exact = isinstance(self.inference, ExactInference)
         return found if is_exact else in_range(found, self.carrier)
 
-    def _watch_for_impossible(self, logs: torch.Tensor) -> None:
-        """Warn when a loss depends on an output whose probability is 0: it is infinite, without a gradient."""
-        if is_observed() or not (logs.requires_grad and logs.is_cpu):
+    def _watch_for_impossible(self, found: torch.Tensor, in_logs: bool) -> None:
+        """Warn when a loss depends on the logarithm of an output whose probability is 0: it is infinite."""
+        if is_observed() or not (found.requires_grad and found.is_cpu):
             return
-        impossible = torch.isneginf(logs.detach())
+        values = found.detach()
+        impossible = torch.isneginf(values) if in_logs else values == 0
         if not bool(impossible.any()):
             return
 
         def check(adjoints: torch.Tensor) -> None:
-            wanted = (impossible & (adjoints != 0)).nonzero()
-            if self._has_warned or not len(wanted):
+            if self._has_warned or is_observed() or is_legacy_copies(adjoints):
+                return
+            # A logarithm of zero has an infinite derivative.
+            wanted = (impossible & (adjoints != 0 if in_logs else ~adjoints.isfinite())).nonzero()
+            if not len(wanted):
                 return
             self._has_warned = True
             *row, place = wanted[0].tolist()
             names = [f"{name}{_shown([fact])}" for name, facts in self.outputs.items() for fact in facts]
             where = f" in row {row} of the batch" if row else ""
-            warn(
-                f"the loss depends on {names[place]}, of probability 0{where}: it is infinite, and has no gradient",
-                hint="the program cannot derive that label, or only from facts whose probability is exactly 0",
-            )
+            loss = f"the loss depends on {names[place]}, of probability 0{where}: it is infinite, and "
+            if in_logs:
+                hint = "the program cannot derive that label, or only from facts whose probability is exactly 0"
+                warn(f"{loss}has no gradient", hint=hint)
+            else:
+                hint = "`layer.log(...)` has the logarithms of its outputs, with gradients that are numbers"
+                warn(f"{loss}so are its gradients, or NaN", hint=hint)
 
-        logs.register_hook(check)
+        found.register_hook(check)
 
     def log(self, *positional: torch.Tensor, **inputs: torch.Tensor) -> Any:
         """Like calling the layer with probabilities, but returns log-probabilities (nats) without underflow.
