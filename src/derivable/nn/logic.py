@@ -262,8 +262,9 @@ class Logic(torch.nn.Module):
         if not bool(impossible.any()):
             return
 
-        def check(adjoints: torch.Tensor) -> None:
-            if self._has_warned or is_observed() or is_legacy_copies(adjoints):
+        def check(adjoints: torch.Tensor | None) -> None:
+            # None stands for zeros.
+            if adjoints is None or self._has_warned or is_observed() or is_legacy_copies(adjoints):
                 return
             # A logarithm of zero has an infinite derivative.
             wanted = (impossible & (adjoints != 0 if in_logs else ~adjoints.isfinite())).nonzero()
