@@ -1,5 +1,6 @@
 """How the loops of programs with names grow: twice the rows, twice the steps."""
 
+import itertools
 import re
 
 import numpy as np
@@ -13,6 +14,7 @@ from derivable.core.diagnostics import DomainError
 from derivable.kernel.interpret import _Run
 from derivable.tensor.call.compilation import compile
 from derivable.tensor.derivative.derivative import gradient, jvp, vjp
+from derivable.tensor.formats.held import hold
 from derivable.tensor.language.interpret import interpret
 from derivable.tensor.language.syntax import parse
 from derivable.tensor.language.types import INT, tensor
@@ -95,6 +97,34 @@ IN_COORDINATES = {
 }  # fmt: skip
 
 
+# Those that look a row or an entry up by a key that loops bind.
+ROWS = "sum(<i, r> in A) { i -> sum(<k, a> in r) sum(<j, b> in B(k)) { j -> a * b } }"
+TRIANGLES = "sum(<i, r> in A) sum(<j, a> in r) sum(<k, b> in A(j)) a * b * A(k, i)"
+OF_A_ROW = "sum(<i, r> in A) let s = B(i) in sum(<j, a> in r) a * s(j)"
+SEARCHED = {
+    "rows": (ROWS, None),
+    "entries of a row": (OF_A_ROW, None),
+    "triangles": (TRIANGLES, None),
+    "triangles by A": (TRIANGLES, lambda p: gradient(p, "A", pattern="own")),
+    "rows by B": (ROWS, lambda p: vjp(p, "B", pattern="own")),
+}
+STORED = {
+    "SciPy's CSC": lambda m: m.tocsc(),
+    "SciPy's COO": lambda m: m.tocoo(),
+    "coordinates": coordinates,
+    "CSC that is held": lambda m: hold(m.tocsc(), None, 2),
+    "hashed": lambda m: hold(m, "hashed", 2),
+    "PyTorch's CSC": lambda m: torch_csc(m),
+}
+
+
+def torch_csc(m):
+    torch = pytest.importorskip("torch")
+    by_column = m.tocsc()
+    parts = (torch.from_numpy(x) for x in (by_column.indptr, by_column.indices, by_column.data))
+    return torch.sparse_csc_tensor(*parts, size=m.shape)
+
+
 class _Counting:
     """A kernel that is interpreted, and whose statements are counted."""
 
@@ -139,7 +169,7 @@ def values(size, names, seed=0):
 
 
 def program_of(name):
-    text, derivative = (PROGRAMS | IN_COORDINATES)[name]
+    text, derivative = (PROGRAMS | IN_COORDINATES | SEARCHED)[name]
     types = {"A": M, "B": M, "G": M, "Q": M, "K": M, "X": V, "A_size_0": INT, "T": T}
     program = parse(text, {given: of for given, of in types.items() if re.search(rf"\b{given}\b", text)})
     return program if derivative is None else derivative(program)
@@ -185,6 +215,71 @@ def test_twice_the_rows_of_coordinates(name, monkeypatch):
             expected = interpret(program.node, meant, semirings.get("real"), is_guarded=program.is_guarded)
             np.testing.assert_allclose(found, dense(expected, np.shape(found)), rtol=1e-9, atol=1e-12)
     assert counted[1] < 2.6 * counted[0], counted
+
+
+QUICK = [("rows", "SciPy's CSC"), ("entries of a row", "SciPy's COO"), ("entries of a row", "hashed")]
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow)
+        for each in itertools.product(SEARCHED, STORED)
+        # The derivative of triangles takes half a minute to be counted.
+        if each[0] != "triangles by A" or each[1] == "SciPy's CSC"
+    ],
+)
+def test_rows_that_storage_does_not_lead_to_are_not_searched_each_time(name, stored, monkeypatch):
+    monkeypatch.setattr(emit, "compile_kernel", _Counting)
+    program, counted = program_of(name), []
+    for size in (16, 32):
+        kernel, given = kernel_of(program, size)
+        as_it_comes = {name: STORED[stored](value) if sp.issparse(value) else value for name, value in given.items()}
+        _Counting.steps = 0
+        found = np.asarray(kernel(**as_it_comes).to_numpy() if program.type.order else kernel(**as_it_comes))
+        counted.append(_Counting.steps)
+        if size == 16:
+            meant = {name: coordinates(value).to("dict") for name, value in given.items()}
+            expected = interpret(program.node, meant, semirings.get("real"), is_guarded=program.is_guarded)
+            np.testing.assert_allclose(found, dense(expected, np.shape(found)), rtol=1e-9, atol=1e-12)
+    assert counted[1] < 2.6 * counted[0], counted
+
+
+def test_a_row_with_most_entries_is_looked_up_by_bisection(monkeypatch):
+    """In coordinates the entries of a row follow each other."""
+    monkeypatch.setattr(emit, "compile_kernel", _Counting)
+    program, counted = parse("sum(<j, x> in X) x * B(0, j)", {"X": V, "B": M}), []
+    for size in (64, 128):
+        i, j = np.zeros(size, int), np.arange(size)
+        b = Coordinates.of((size, size), [i, j], np.arange(1.0, size + 1))
+        _Counting.steps = 0
+        assert compile(program)(X=np.ones(size), B=b) == size * (size + 1) / 2
+        counted.append(_Counting.steps)
+    assert counted[1] < 2.6 * counted[0], counted
+
+
+def test_an_input_that_is_stored_again_is_looked_at_in_each_call():
+    """Also where the same object comes with other values."""
+    program, size = program_of("rows"), 12
+    kernel, given = kernel_of(program, size)
+    a, b = given["A"], given["B"].tocsc()
+    held = hold(b, None, 2)
+    for factor in (1.0, 2.0, 3.0):
+        b.data *= factor
+        for each in (b, held):
+            np.testing.assert_allclose(kernel(A=a, B=each).to_numpy(), (a @ b).toarray(), rtol=1e-12)
+    moved = sp.csc_array((b.data, (b.indices + 1) % size, b.indptr), b.shape)
+    moved.has_sorted_indices = False
+    np.testing.assert_allclose(kernel(A=a, B=moved).to_numpy(), (a @ moved).toarray(), rtol=1e-12)
+
+
+def test_what_is_looked_up_outside_of_loops_stays_as_it_is():
+    a = values(12, ["A"])["A"].tocsc()
+    kernel = compile(parse("sum(<j, a> in A(3)) a * X(j)", {"A": M, "X": V}))
+    x = np.arange(12.0)
+    for _ in range(2):
+        np.testing.assert_allclose(kernel(A=a, X=x), (a @ x)[3])
+    assert not kernel.searched
 
 
 def test_what_is_looked_up_again_runs_once_less_than_without_a_workspace(monkeypatch):

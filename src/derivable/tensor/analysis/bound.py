@@ -24,6 +24,7 @@ class Scalar:
     axis     of an index, where it runs over a whole axis: which one, by name
     is_size  of an integer, whether it is how many indices the axis has
     found    whether there is a value, else zero; None if there always is
+    passes   of what runs over entries that may be others than those that are looked up, inside other loops
     """
 
     values: Values
@@ -31,6 +32,7 @@ class Scalar:
     axis: Any = None
     is_size: bool = False
     found: Expr | None = None
+    passes: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +41,13 @@ class Stored:
 
     kind  "sorted": parts that loops run over ascend; "ascending": so, where equal ones follow each other; "hashed": a
           table with -1 in empty places; "" otherwise
+    input  the tensor that is stored so
     """
 
     arrays: tuple[n.Array, ...]
     type: Type
     kind: str = ""
+    input: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +140,14 @@ class NotWhole(Exception):
 
     def __init__(self, node: t.Node, closed: t.Node, is_stage: bool):
         self.node, self.closed, self.is_stage = node, closed, is_stage
+
+
+class Searched(Exception):
+    """An input is looked up inside loops by indices that its storage does not lead to: each time all entries of a part
+    are compared. It is better stored by its first axes."""
+
+    def __init__(self, name: str):
+        self.name = name
 
 
 class NeededEarlier(Exception):

@@ -16,7 +16,7 @@ from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty, zeros
 from derivable.tensor.call.call_cache import CachedCall, CallRecorder, is_parameter, is_plain, product_of
 from derivable.tensor.call.factored import NotExact, Product
-from derivable.tensor.formats.held import Held
+from derivable.tensor.formats.held import Held, by_first_axes
 from derivable.tensor.language.types import BOOL, INT
 from derivable.tensor.lower.emit import Spec
 from derivable.tensor.lower.parallel_loops import Starts
@@ -57,7 +57,7 @@ class Pattern:
 class Call:
     """The arguments of one call.
 
-    held, scalars  tensors as they are stored, and numbers, by name
+    taken, scalars tensors as they come, and numbers, by name
     sizes, shape   of axes, of the result
     given          the inputs as they came
     out            an array for the result, if there is one
@@ -66,10 +66,11 @@ class Call:
     values, places, positions, starts  what kernels write to and read besides
     gradients      by input, what derivatives by it are written to
     has_nan        whether the result has a NaN, if the kernel looks for it
+    held           tensors as the kernel reads them, those of stages among them
     """
 
     kernel: Kernel
-    held: dict[str, Held]
+    taken: dict[str, Held]
     scalars: dict[str, Any]
     sizes: dict[Any, int]
     shape: tuple[int, ...]
@@ -83,9 +84,14 @@ class Call:
     starts: Starts | None = None
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     has_nan: bool = False
+    held: dict[str, Held] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = dict(self.taken)
 
     def result(self) -> Any:
-        """Raises NotWhole for what has to be a stage of the kernel first."""
+        """Raises NotWhole for what has to be a stage of the kernel first, and Searched for an input that has to be
+        stored in another way."""
         kernel, held, shape = self.kernel, self.held, self.shape
         if kernel.product is not None:
             return self._product(kernel.product)
@@ -135,12 +141,16 @@ class Call:
         """What kernels run, once the stages before them have."""
         kernel, held = self.kernel, self.held
         for name, stage in kernel.stages.items():
-            found = stage.held(held, self.scalars)
+            found = stage.held({**held, **self.taken}, self.scalars)
             if isinstance(found, Held):
                 held[name] = found
                 self.sizes |= {(name, k): size for k, size in enumerate(found.shape)}
             else:
                 self.scalars[name] = found
+        for name in kernel.searched & self.taken.keys():
+            if held[name] is self.taken[name]:
+                # Stages take numbers that need be no elements of their semirings.
+                held[name] = by_first_axes(held[name], "real" if kernel.precision else kernel.semiring)
         formats = tuple((name, *held[name].signature) for name, of in kernel.staged.inputs.items() if of.order)
         return Spec(
             formats, kernel.semiring, kernel.precision or self._precision(), "", in_place="destinations" in kernel.on,
@@ -283,7 +293,9 @@ class Call:
     def _recorder(self, spec: Spec, kind: str, pattern: Pattern | None) -> CallRecorder | None:
         """What writes a cached call, whose inputs it has taken; None where each call looks at all of them."""
         kernel, built = self.kernel, self.kernel.built(spec, kind, self._size)
-        if kernel.stages or kernel.depends_on_values or built.has_trees or not is_plain(kernel.semiring):
+        if kernel.stages or kernel.searched or kernel.depends_on_values or built.has_trees:
+            return None
+        if not is_plain(kernel.semiring):
             return None
         if not all(map(is_parameter, self.given)):
             return None

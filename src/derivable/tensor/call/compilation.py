@@ -18,7 +18,7 @@ from derivable.core.lazy import optional_module
 from derivable.core.names import FreshNames
 from derivable.kernel import nodes as n
 from derivable.tensor.analysis.axes import Axes
-from derivable.tensor.analysis.bound import NotWhole
+from derivable.tensor.analysis.bound import NotWhole, Searched
 from derivable.tensor.call.axis_sizes import AxisSizes
 from derivable.tensor.call.call import Call, Pattern
 from derivable.tensor.call.call_cache import CachedCalls
@@ -176,6 +176,8 @@ class Kernel(CachedCalls):
         self.on = on if self.semiring.commutative else on & UNOPTIMISED
         self.precision: str | None = None
         self.stages = {stage.name: self._stage(stage) for stage in program.stages}
+        # Inputs that are stored by their first axes in each call, as loops look them up.
+        self.searched: frozenset[str] = frozenset()
         self.steps: list[Step] = []
         # Whether there are two numbers of which one is zero and the product none of the semiring.
         self._is_inexact = self.semiring.carrier == "float" and not all(
@@ -232,8 +234,8 @@ class Kernel(CachedCalls):
                 if self.output is None and has_torch(values.values()):
                     return rounded(in_torch(found), widest(values.values()))
                 return found
-            except NotWhole as problem:
-                self._add_stage(problem)
+            except (NotWhole, Searched) as problem:
+                self.change_for(problem)
 
     def _optimise(self, held: Mapping[str, Any]) -> None:
         """Take the cheapest program for tensors of these sizes; once."""
@@ -391,8 +393,17 @@ class Kernel(CachedCalls):
         found.precision = "float64"
         return found
 
+    def change_for(self, problem: NotWhole | Searched) -> None:
+        """Make before all else what loops need: a tensor whole, or an input stored in another way."""
+        if isinstance(problem, Searched):
+            self.searched |= {problem.name}
+        else:
+            self._add_stage(problem)
+        self._built.clear()
+        self._made = None
+
     def _add_stage(self, problem: NotWhole) -> None:
-        """Make what a program needs whole before all else, as a tensor of its own if possible."""
+        """Make a tensor whole, as a stage of its own if possible."""
         node, inputs = self.staged.node, dict(self.staged.inputs)
         name = FreshNames([*inputs, *names_in(node)])("whole")
         node = replaced(node, problem.node, t.Var(name))
@@ -408,8 +419,6 @@ class Kernel(CachedCalls):
         else:
             node = t.Let(name, problem.closed, node)
         self.staged = Program(node, inputs, self.program.type, is_guarded=True)
-        self._built.clear()
-        self._made = None
 
     def explain(self, stage: str | None = None, /, **values: Any) -> str:
         """What a call with such inputs does, stage by stage, as `Program.explain`.

@@ -11,7 +11,7 @@ import numpy as np
 from derivable.algebra import semirings
 from derivable.core.arrays import as_array
 from derivable.core.diagnostics import DomainError, TypeMismatchError, UnsupportedError
-from derivable.tensor.analysis.bound import NotWhole
+from derivable.tensor.analysis.bound import NotWhole, Searched
 from derivable.tensor.call.call import Call
 from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.derivative.derivative import Pattern, gradient
@@ -145,8 +145,8 @@ class _WithGradients(Kernel):
         while True:
             try:
                 value, found = call.with_gradients(shapes)
-            except NotWhole as problem:
-                self._add_stage(problem)
+            except (NotWhole, Searched) as problem:
+                self.change_for(problem)
                 continue
             if call.has_nan:
                 return self.exact.call_anew(values, out)

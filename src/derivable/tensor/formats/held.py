@@ -123,6 +123,14 @@ def hold(
     return Held(format, shape, own, filled)
 
 
+def by_first_axes(held: Held, semiring: str | Semiring) -> Held:
+    """The same entries, so stored that what the first indices lead to is looked up."""
+    order, entries = len(held.shape), entries_of(held, semiring)
+    # Where most rows are empty, they take more than the entries.
+    is_full = order == 2 and held.shape[0] <= 4 * len(entries.values)
+    return hold(entries, "csr" if is_full else "csf", order, semiring)
+
+
 def _held_already(value: Held, format: Format | None, order: int, semiring: Semiring, name: str) -> Held:
     what = f"`{name}`" if name else "the tensor"
     check_shape(value.shape, None, order, name)

@@ -104,7 +104,8 @@ def build_kernel(program: Program, of: Type, spec: Spec, made: Sequence[t.Node] 
 
     made  tensors that are made where they are named, and not where they are used, as of `made_once`
 
-    Raises NotWhole for what a kernel of its own, or a `let` outside of all loops, has to make first.
+    Raises NotWhole for what a kernel of its own, or a `let` outside of all loops, has to make first, and Searched for
+    an input that is better stored by its first axes.
     """
     return _built(program, of, spec, made, False)
 
@@ -323,7 +324,7 @@ def _stored(
     for (part, kind), dtype in zip(format.arrays.items(), dtypes):
         held = build.array(f"{name}_{part}", str(dtype))
         arguments.append(("array", name, part))
-        inner[part] = Stored((held,), format.types[part], kind if kind in SEARCHED else "")
+        inner[part] = Stored((held,), format.types[part], kind if kind in SEARCHED else "", name)
     for k, size in enumerate((*format.axis_sizes, *format.sizes)):
         register = build.scalar(f"{name}_{size}")
         arguments.append(("size", name, size))

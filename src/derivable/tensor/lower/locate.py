@@ -16,6 +16,7 @@ from derivable.tensor.analysis.bound import (
     Listed,
     Names,
     Scalar,
+    Searched,
     Stored,
     Tree,
     is_simple,
@@ -81,6 +82,7 @@ class Locator:
                 if (isinstance(node.key, t.Var) and names.get(node.key.name) is keys[0]) or str(node.key) in wanted:
                     rest()
                 else:
+                    self._compare(names)
                     with self.build.when(
                         lift(apply("equal", self.lowering.integer(node.key, names), keys[0].values[0]))
                     ):
@@ -147,7 +149,25 @@ class Locator:
         else:
             # All keys of a loop that cannot be entered come, so each is compared with the one that is asked for.
             left = {} if not physical and node.key in wanted else wanted
-            self.lowering.loop(node, names, lambda inner: self._locate(node.body, inner, keys, left, then))
+            of = node.value if physical else ""
+            self.lowering.loop(
+                node, names, lambda inner: self._locate(node.body, self._passing(inner, of), keys, left, then)
+            )
+
+    def _passing(self, names: Names, name: str) -> Names:
+        """The names inside a loop over entries of an input, of which a lookup may want few."""
+        of = names.get(name)
+        if not isinstance(of, Scalar) or self.build.num_loops < 2:
+            return names
+        return {**names, name: replace(of, passes=True)}
+
+    @staticmethod
+    def _compare(names: Names) -> None:
+        """Where an index of an input is compared with one that is looked up. Raises Searched inside loops that pass
+        others."""
+        stored = next((of for of in names.values() if isinstance(of, Stored)), None)
+        if stored is not None and any(isinstance(of, Scalar) and of.passes for of in names.values()):
+            raise Searched(stored.input)
 
     def _enter(self, node: t.Sum, names: Names, key: Scalar, then: Callable[[Names], None]) -> None:
         """The body of a sum over an array at the only place where it holds a number."""
@@ -170,6 +190,7 @@ class Locator:
         place = build.let("place", self.lowering.integer(over.start, names))
         stop = build.let("stop", self.lowering.integer(over.stop, names))
         (held,) = stored.arrays
+        self._compare(names)
         found = named(node, names, Scalar((place,), INT), key)
         if stored.kind == "sorted":
             self._bisect(held, place, stop, x)
@@ -182,7 +203,7 @@ class Locator:
             end = build.let("end", place)
             self._bisect(held, end, stop, x + 1)
             with build.loop(loop_name(node.key, "p"), place, end) as p:
-                then(named(node, names, Scalar((p,), INT), key))
+                then(self._passing(named(node, names, Scalar((p,), INT), key), node.key))
         elif stored.kind == "hashed":
             self._probe(held, place, stop, x)
             at = build.load(held, place, "held")
@@ -190,9 +211,11 @@ class Locator:
                 then(found)
         else:
             with build.loop(loop_name(node.key, "p"), place, stop) as p:
+                inner = self._passing(named(node, names, Scalar((p,), INT), key), node.key)
+                self._compare(inner)
                 at = build.load(held, p, "held")
                 with build.when(lift(apply("equal", at, x))):
-                    then(named(node, names, Scalar((p,), INT), key))
+                    then(inner)
 
     def _bisect(self, held: n.Array, place: n.Register, stop: n.Register, x: Expr) -> None:
         """Move `place` to the first number of a sorted part that is not below x."""
