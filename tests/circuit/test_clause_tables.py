@@ -12,8 +12,7 @@ from circuit.reference import all_assignments
 from data import data_path
 from derivable.circuit.compilation import clause_tables, planner
 from derivable.circuit.compilation.clause_tables import ClauseTables
-from derivable.circuit.compilation.compilation import without_repeats
-from derivable.circuit.formulas.cnf import cnf_from_clauses
+from derivable.circuit.formulas.cnf import cnf_from_clauses, without_repeats
 from derivable.core.diagnostics import CompileTimeout, DomainError, OutOfMemory
 
 COMPILERS = ["elimination", "auto"]

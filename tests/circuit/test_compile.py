@@ -24,11 +24,11 @@ from circuit.reference import all_assignments, holds, model_count, weighted_coun
 from circuit.test_formula import VARIABLES, formulas
 from data import data_path
 from derivable.circuit.compilation import compile_process, compile_sdd
-from derivable.circuit.compilation.compilation import compile, definitions, without_repeats
+from derivable.circuit.compilation.compilation import compile, definitions
 from derivable.circuit.compilation.compile_process import CompilerError, run_worker, work_folder
 from derivable.circuit.compilation.elimination import balanced_vtree, elimination_tree, elimination_vtree
 from derivable.circuit.files.vtree_file import parse_vtree
-from derivable.circuit.formulas.cnf import cnf_from_clauses
+from derivable.circuit.formulas.cnf import cnf_from_clauses, without_repeats
 from derivable.circuit.formulas.dimacs import write_dimacs
 from derivable.circuit.formulas.formula import exactly_one, to_nnf, variables
 from derivable.circuit.graph.vtree import Vtree

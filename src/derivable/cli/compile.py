@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from derivable.circuit.compilation.compilation import COMPILERS
-from derivable.circuit.graph.circuit import Circuit
+from derivable.circuit.compilation import COMPILERS
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError
 from derivable.core.files import STANDARD_INPUT, read_standard_input
+
+if TYPE_CHECKING:
+    from derivable.circuit.graph.circuit import Circuit
 
 CNF_ENDINGS = (".cnf", ".dimacs")
 # Ending -> the module and the name of the function (circuit, path) that writes the format.

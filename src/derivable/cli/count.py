@@ -13,7 +13,7 @@ from typing import Any, cast
 import click
 import numpy as np
 
-from derivable.circuit.compilation.compilation import COMPILERS
+from derivable.circuit.compilation import COMPILERS
 from derivable.cli.compile import CNF_ENDINGS, STRICT, compiled
 from derivable.cli.report import write_facts, write_json
 from derivable.core.diagnostics import UnsupportedError

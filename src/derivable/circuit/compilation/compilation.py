@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from typing import Literal as OneOf
 
 import numpy as np
 
+from derivable.circuit.compilation import COMPILERS
 from derivable.circuit.compilation.compile_sdd import VTREES
 from derivable.circuit.compilation.long_clauses import (
     cnf_graph,
@@ -16,7 +17,7 @@ from derivable.circuit.compilation.long_clauses import (
     long_clauses_alone,
     with_short_clauses,
 )
-from derivable.circuit.formulas.cnf import Cnf, checked_weights, cnf_from_clauses
+from derivable.circuit.formulas.cnf import Cnf, checked_weights, cnf_from_clauses, without_repeats
 from derivable.circuit.formulas.dimacs import cnf_of
 from derivable.circuit.formulas.formula import Formula, as_clauses, names_of, to_nnf
 from derivable.circuit.graph.and_or_graph import AndOrGraph
@@ -29,9 +30,6 @@ from derivable.core.arguments import integer
 from derivable.core.diagnostics import DomainError, ShapeError
 from derivable.core.names import FreshNames
 from derivable.core.progress import Deadline, checked_time_limit
-from derivable.core.splitmix64 import finalized_words
-
-COMPILERS = ("auto", "elimination", "sdd", "d4")
 
 
 def compile(
@@ -116,28 +114,6 @@ def _checked_vtree(vtree: Any) -> str | Vtree:
 def _constant(value: bool, num_variables: int, origin: str) -> Circuit:
     graph = AndOrGraph.of([TRUE if value else FALSE], [0], [()], [0])
     return circuit_from_arrays(*graph.arrays, num_variables, origin=origin)
-
-
-def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
-    """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
-    lengths, variables = np.diff(cnf.offsets), np.abs(cnf.literals).astype(np.int64)
-    keys = np.repeat(np.arange(cnf.num_clauses), lengths) * (cnf.num_variables + 1) + variables
-    order = np.argsort(keys, kind="stable")
-    keys, literals = keys[order], cnf.literals[order]
-    look()
-    if (keys[1:] != keys[:-1]).all() and (lengths > 0).all():
-        # No variable is repeated in a clause. Clauses of which no two have equal hashes differ.
-        hashes = np.sort(np.add.reduceat(finalized_words(literals.astype(np.uint64)), cnf.offsets[:-1]))
-        if (hashes[1:] != hashes[:-1]).all():
-            return Cnf(cnf.num_variables, cnf.offsets, literals)
-    seen: dict[tuple[int, ...], None] = {}
-    for number, clause in enumerate(cnf.clauses()):
-        if number % 4096 == 0:
-            look()
-        distinct = set(clause)
-        if not any(-literal in distinct for literal in distinct):
-            seen[tuple(sorted(distinct, key=abs))] = None
-    return cnf_from_clauses(seen, cnf.num_variables, look=look)
 
 
 def _compile_cnf(cnf: Cnf, compiler: str, options: dict[str, Any]) -> Circuit:

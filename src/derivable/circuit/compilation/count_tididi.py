@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from derivable.circuit.compilation.compilation import without_repeats
 from derivable.circuit.compilation.compile_process import run_worker, work_folder
-from derivable.circuit.formulas.cnf import Cnf
+from derivable.circuit.formulas.cnf import Cnf, without_repeats
 from derivable.core.diagnostics import MissingDependencyError
 from derivable.core.progress import NEVER, Deadline
 

@@ -12,6 +12,7 @@ import numpy as np
 from derivable.core.arguments import integer, is_integer
 from derivable.core.arrays import as_bools
 from derivable.core.diagnostics import DomainError, ShapeError
+from derivable.core.splitmix64 import finalized_words
 
 # What is beyond is no number of a variable, and need not fit a word.
 _FAR = 2**62
@@ -160,6 +161,28 @@ def cnf_from_clauses(
         literals.astype(np.int32),
         checked_weights(weights, num_variables),
     )
+
+
+def without_repeats(cnf: Cnf, look: Callable[[], Any] = lambda: None) -> Cnf:
+    """Repeated literals and clauses dropped, and clauses that hold both literals of a variable."""
+    lengths, variables = np.diff(cnf.offsets), np.abs(cnf.literals).astype(np.int64)
+    keys = np.repeat(np.arange(cnf.num_clauses), lengths) * (cnf.num_variables + 1) + variables
+    order = np.argsort(keys, kind="stable")
+    keys, literals = keys[order], cnf.literals[order]
+    look()
+    if (keys[1:] != keys[:-1]).all() and (lengths > 0).all():
+        # No variable is repeated in a clause. Clauses of which no two have equal hashes differ.
+        hashes = np.sort(np.add.reduceat(finalized_words(literals.astype(np.uint64)), cnf.offsets[:-1]))
+        if (hashes[1:] != hashes[:-1]).all():
+            return Cnf(cnf.num_variables, cnf.offsets, literals)
+    seen: dict[tuple[int, ...], None] = {}
+    for number, clause in enumerate(cnf.clauses()):
+        if number % 4096 == 0:
+            look()
+        distinct = set(clause)
+        if not any(-literal in distinct for literal in distinct):
+            seen[tuple(sorted(distinct, key=abs))] = None
+    return cnf_from_clauses(seen, cnf.num_variables, look=look)
 
 
 def largest_variable(literals: np.ndarray) -> int:
