@@ -56,6 +56,36 @@ MTTKRP = "sum(<i, s> in T) { i -> sum(<j, r> in s) sum(<k, v> in r) sum(<c, q> i
 CP = "sum(<i, s> in T) sum(<j, r> in s) sum(<k, v> in r) let e = v - (sum(<c, q> in Q(i)) q * K(j, c)) in e * e"
 SDDMM = "sum(<i, r> in G) { i -> sum(<j, g> in r) { j -> g * (sum(<k, q> in Q(i)) q * K(j, k)) } }"
 KHATRI_RAO = "sum(<i, r> in A) { i -> sum(<j, a> in r) sum(<k, b> in B(j)) { k -> a * b * G(j, k) } }"
+# Ranks of pages, hubs and authorities, words of texts, and a factorisation machine.
+SHARES = """
+let d = sum(<i, r> in A) { i -> sum(<_, a> in r) a } in
+let x = sum(<i, r> in A) sum(<j, a> in r) { j -> 0.85 * a / d(i) * X(i) } in
+sum(<i, r> in A) sum(<j, a> in r) { j -> 0.85 * a / d(i) * x(i) }
+"""
+HUBS = """
+let a = sum(<i, r> in A) sum(<j, w> in r) { j -> w * X(i) } in
+let n = sqrt(sum(<_, x> in a) x * x) in
+let h = sum(<i, r> in A) { i -> sum(<j, w> in r) w * a(j) / n } in
+let m = sqrt(sum(<_, x> in h) x * x) in
+sum(<i, x> in h) { i -> x / m }
+"""
+BM25 = """
+let df = sum(<i, r> in A) { i -> sum(<_, a> in r) 1.0 } in
+let dl = sum(<i, r> in A) r in
+let mean = (sum(<_, l> in dl) l) / 20.0 in
+sum(<i, r> in A) { i -> sum(<j, a> in r) {
+  j -> log((50.5 - df(i)) / (df(i) + 0.5)) * a * 2.2 / (a + 1.2 * (0.25 + 0.75 * dl(j) / mean)) } }
+"""
+MACHINE = """
+sum(<i, r> in A)
+  let s = sum(<j, a> in r) sum(<k, q> in Q(j)) { k -> a * q } in
+  let s2 = sum(<j, a> in r) sum(<k, q> in Q(j)) { k -> a * a * q * q } in
+  { i -> 0.5 * (sum(<k, x> in s) x * x - s2(k)) + (sum(<j, a> in r) a * X(j)) }
+"""
+SMOOTH = """
+let d = sum(<i, r> in A) { i -> sum(<_, a> in r) a } in let c = sum(<i, r> in A) r in
+sum(<i, r> in A) sum(<j, a> in r) let e = X(i) / sqrt(d(i)) - X(j) / sqrt(c(j)) in a * e * e
+"""
 PROGRAMS = {
     "a diagonal": (DIAGONAL, None),
     "TF-IDF": (TF_IDF, None),
@@ -84,6 +114,12 @@ PROGRAMS = {
     "a dense product at a mask": (AT_A_MASK, None),
     "divided by sums": (SYMMETRIC, None),
     "divided by sums by A": (SYMMETRIC, lambda p: vjp(p, "A", pattern="own")),
+    "ranks of pages": (SHARES, None),
+    "ranks of pages by X": (SHARES, lambda p: vjp(p, "X")),
+    "hubs and authorities": (HUBS, None),
+    "BM25": (BM25, None),
+    "a factorisation machine": (MACHINE, None),
+    "a smooth function by X": (SMOOTH, lambda p: gradient(p, "X")),
 }  # fmt: skip
 # Those that look up in coordinates, as all sparse inputs come so.
 IN_COORDINATES = {
