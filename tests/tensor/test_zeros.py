@@ -13,7 +13,7 @@ import torch
 from derivable.algebra import semirings
 from derivable.core.diagnostics import DomainError
 from derivable.device.cpu.threads import get_num_threads, set_num_threads
-from derivable.tensor import compile, einsum, gradient, hold, parse
+from derivable.tensor import Function, compile, einsum, gradient, hold, parse
 from derivable.tensor.lower.parallel_loops import LEAST
 from derivable.tensor.values.values import Coordinates
 
@@ -241,3 +241,16 @@ def test_sums_that_cancel_before_they_meet_infinities_in_outer_products(text, su
         found = found.to_numpy() if isinstance(found, Coordinates) else found
         expected = terms.reshape(-1, 3, 3).sum(0)
         np.testing.assert_allclose(found.toarray() if output in ("coo", "csr") else found, expected, err_msg=str(w))
+
+
+@pytest.mark.parametrize("backend", [None, "torch"])
+@pytest.mark.parametrize("adjoint", [math.nan, math.inf, 2.0])
+def test_gradients_of_sums_that_cancel(adjoint, backend):
+    """Of the last two columns the sum is zero; only the last one has no entries."""
+    matrix = torch.tensor([[1.0, -1.0, 0.0], [2.0, 1.0, 0.0]], dtype=torch.float64)
+    f = Function(parse("sum(<i, r> in A) sum(<j, a> in r) a * X(j)", {"A": 2, "X": 1}), backend=backend)
+    for _ in range(2):
+        x = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
+        (found,) = torch.autograd.grad(f(A=matrix, X=x), x, torch.tensor(adjoint, dtype=torch.float64))
+        expected = [3.0 * adjoint, adjoint - adjoint, 0.0]
+        np.testing.assert_array_equal(found.numpy(), expected)

@@ -210,6 +210,12 @@ def has_nan(tensor: torch.Tensor) -> bool:
     return not tensor.is_meta and bool(physical(tensor).isnan().any())
 
 
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether the sum of all numbers is finite; as if it were, where there are no numbers to look at."""
+    has_none = is_observed() or tensor.is_meta or not tensor.is_cpu or is_legacy_copies(tensor)
+    return has_none or bool(tensor.detach().sum().isfinite())
+
+
 @contextmanager
 def within_memory(what: Any, operands: Sequence[torch.Tensor]) -> Iterator[None]:
     """Raises OutOfMemory where torch finds that a device has no memory left for what is computed from operands."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import has_nan, is_captured, is_observed, lacks_memory, no_memory
+from derivable.bridge.torch import has_nan, is_captured, is_finite, is_observed, lacks_memory, no_memory
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.parallel.program import nodes as n
@@ -183,12 +183,48 @@ class DeviceKernel(Kernel):
         if self.may_be_inexact and is_captured():
             # A graph cannot look at its results.
             return self.exact.call_anew(values, out)
+        if self.may_be_inexact and torch.is_grad_enabled() and not is_observed():
+            return self._watched(values, out)
+        return self._called(values, out)
+
+    def _watched(self, values: dict[str, Any], out: Any) -> Any:
+        """The result, whose derivatives in reverse mode are right for adjoints that are not finite too: numbers that
+        cancel in a sum are told from entries that are not there."""
+        leaves = {
+            name: x
+            for name, x in values.items()
+            if isinstance(x, torch.Tensor) and x.layout == torch.strided and x.requires_grad
+        }
+        views = {name: x.view_as(x) for name, x in leaves.items()}
+        total = self._called({**values, **views}, out)
+        if not (leaves and isinstance(total, torch.Tensor) and total.layout == torch.strided and total.requires_grad):
+            return total
+        seeds: list[torch.Tensor] = []
+
+        def reached(seed: torch.Tensor | None) -> None:
+            # None stands for zeros.
+            seeds[:] = [] if seed is None or is_finite(seed) else [seed]
+
+        def mended(name: str, _: torch.Tensor | None) -> torch.Tensor | None:
+            if not seeds:
+                return None
+            records = torch.is_grad_enabled()
+            with torch.enable_grad():
+                again = self.exact.call_anew(dict(values), None)
+            return torch.autograd.grad(again, leaves[name], seeds[0], create_graph=records, allow_unused=True)[0]
+
+        total.register_hook(reached)
+        for name, view in views.items():
+            view.register_hook(partial(mended, name))
+        return total
+
+    def _called(self, values: dict[str, Any], out: Any) -> Any:
         if out is not None:
             values["out"] = out
         numbers = tuple(values.values())
         wide, narrow = widened(numbers)
         if wide is not numbers:
-            return rounded(self.call_anew(dict(zip(values, wide)), None), narrow)
+            return rounded(self._called(dict(zip(values, wide)), None), narrow)
         repeated, self._repeated = self._repeated, None
         found = None if repeated is None else self._again(repeated, values)
         if found is not None:

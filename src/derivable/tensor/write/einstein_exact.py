@@ -64,11 +64,9 @@ def _is_finite(numbers: Any) -> bool:
     """Whether the sum of all numbers is finite; as if it were, where there are no numbers to look at."""
     if isinstance(numbers, np.ndarray):
         return numbers.dtype.kind != "f" or math.isfinite(numbers.sum())
-    from derivable.bridge.torch import is_observed
-    from derivable.bridge.torch_parts import is_legacy_copies
+    from derivable.bridge.torch import is_finite
 
-    has_none = is_observed() or numbers.is_meta or not numbers.is_cpu or is_legacy_copies(numbers)
-    return has_none or bool(numbers.detach().sum().isfinite())
+    return is_finite(numbers)
 
 
 def _is_differentiated(arrays: Sequence[Any]) -> bool:
