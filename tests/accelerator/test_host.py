@@ -39,19 +39,21 @@ class Reasoner(nn.Module):
         return torch.softmax(found, -1), dv.vsa.bind(found.reshape(-1, 2, 4), key)
 
 
-@pytest.fixture(scope="module")
-def lowered():
+def quantised():
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     model = Reasoner().eval()
     inputs = torch.randn(2, 1, 4, 4, generator=generator), torch.randn(2, 2, 4, generator=generator)
-    return lower(calibrated(model, inputs, {"symbolic": "int4"})[0], SMALL)
+    return calibrated(model, inputs, {"symbolic": "int4"})[0]
 
 
 @pytest.fixture(scope="module")
-def driver(lowered, tmp_path_factory):
+def lowered():
+    return lower(quantised(), SMALL)
+
+
+def compiled(lowered, folder):
     """The folder of a driver that is compiled against the stub, with inputs in `in` and an xclbin."""
-    folder = tmp_path_factory.mktemp("driver")
     assert host.write(lowered, folder) == folder
     device = card.build(SMALL)
     command = ["g++", "-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", f"-I{STUB}", "driver.cpp", str(device)]
@@ -62,6 +64,11 @@ def driver(lowered, tmp_path_factory):
     for name, values in sets(lowered).items():
         values.tofile(folder / "in" / f"{name}.f32")
     return folder
+
+
+@pytest.fixture(scope="module")
+def driver(lowered, tmp_path_factory):
+    return compiled(lowered, tmp_path_factory.mktemp("driver"))
 
 
 def sets(lowered):
@@ -100,6 +107,27 @@ def test_outputs_of_the_driver_are_those_of_the_golden_machine(lowered, driver, 
         wanted = np.stack([outputs[number] for outputs in expected]).astype(np.float32)
         np.testing.assert_array_equal(found, wanted.ravel(), err_msg=name)
         assert len(np.unique(wanted)) > 8
+
+
+@needs_verilator
+def test_a_run_of_several_passes(lowered, tmp_path):
+    """Each pass has inputs, outputs and formats of its own places; as many runs as it takes."""
+    several = lower(quantised(), SMALL, passes=3)
+    driver = compiled(several, tmp_path / "driver")
+    done = run(driver, "small.xclbin", "in", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    given = [[sets(lowered)[name][time].astype(np.float64) for name in lowered.graph.inputs] for time in range(3)]
+    expected = [simulate(lowered, each)[0] for each in given]
+    for number, name in enumerate(lowered.graph.outputs):
+        found = np.fromfile(tmp_path / "out" / f"{name}.f32", np.float32)
+        wanted = np.stack([outputs[number] for outputs in expected]).astype(np.float32)
+        np.testing.assert_array_equal(found, wanted.ravel(), err_msg=name)
+    for name, values in sets(lowered).items():
+        values[:2].tofile(driver / "in" / f"{name}.f32")
+    done = run(driver, "small.xclbin", "in", tmp_path / "out")
+    assert done.returncode == 1
+    assert "has numbers for 2 passes, and a run does 3: give a multiple" in done.stderr
 
 
 @needs_verilator

@@ -7,8 +7,8 @@
     kernel.xml   what Vitis has to know of the kernel: its ports, and where its argument goes
     package.tcl  packages the SystemVerilog as such a kernel
 
-The driver writes the program into the accelerator once, and then, for each set of inputs: puts the inputs into memory,
-hands memory to the card, starts, waits, takes memory back, and reads the outputs.
+The driver writes the program into the accelerator once, and then, for each run: puts the inputs of all passes that the
+program does into memory, hands memory to the card, starts, waits, takes memory back, and reads the outputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from derivable.accelerator.hardware import elaboration
 from derivable.accelerator.hardware.elaboration import TOP
-from derivable.core.diagnostics import DerivableError, UnsupportedError
+from derivable.core.diagnostics import DerivableError
 from derivable.core.files import atomic_write, checked_path
 
 if TYPE_CHECKING:
@@ -59,17 +59,14 @@ def write(lowered: Lowered, directory: str | os.PathLike) -> Path:
 
 
 def design(lowered: Lowered) -> str:
-    """The text of design.h. An output that is named twice is there twice, with a number behind its name.
-
-    Raises UnsupportedError for a program of several passes.
-    """
-    if lowered.passes > 1:
-        raise UnsupportedError(
-            f"the driver runs one pass at a time, and the program does {lowered.passes}", hint="lower with passes=1"
-        )
-    names, outputs = list(lowered.graph.outputs), names_of_outputs(lowered)
-    inputs = [_tensor(name, view, lowered.formats[name]) for name, view in lowered.inputs.items()]
-    found = [_tensor(shown, view, lowered.formats[name]) for shown, name, view in zip(outputs, names, lowered.outputs)]
+    """The text of design.h. An output that is named twice is there twice, with a number behind its name."""
+    shown, names = names_of_outputs(lowered), lowered.graph.outputs
+    inputs, outputs = "", ""
+    for places in lowered.places:
+        listed = [_tensor(name, places.inputs[name], lowered.formats[name]) for name in lowered.inputs]
+        found = [_tensor(title, view, lowered.formats[name]) for title, name, view in zip(shown, names, places.outputs)]
+        inputs += f"    {{\n{''.join(listed)}    }},\n"
+        outputs += f"    {{\n{''.join(found)}    }},\n"
     return f"""// Generated: {lowered.machine}.
 #pragma once
 
@@ -77,12 +74,14 @@ constexpr char KERNEL[] = "{TOP}";
 constexpr uint32_t IDENTITY = 0x{elaboration.kernel(lowered.machine).parameters["IDENTITY"]:08x};
 constexpr size_t PROGRAM_WORDS = {lowered.program.words.size};
 constexpr size_t MEMORY_BYTES = {len(lowered.image)};
+constexpr size_t PASSES = {lowered.passes};
 
+// Of each pass of a run:
 // name, address, bytes of a number, scale, integer that is zero, least and largest integer, shape, strides
-const std::vector<Tensor> INPUTS = {{
-{"".join(inputs)}}};
-const std::vector<Tensor> OUTPUTS = {{
-{"".join(found)}}};
+const std::vector<Tensor> INPUTS[PASSES] = {{
+{inputs}}};
+const std::vector<Tensor> OUTPUTS[PASSES] = {{
+{outputs}}};
 """
 
 
@@ -97,7 +96,7 @@ def _tensor(name: str, view: View, format: Format) -> str:
     # Hexadecimal floating-point numbers are exact.
     numbers = f"{view.address}, {view.size}, {format.scale.hex()}, {format.zero}, {least}, {most}"
     shape, strides = (", ".join(map(str, part)) for part in (view.shape, view.strides))
-    return f'    {{"{name}", {numbers}, {{{shape}}}, {{{strides}}}}},  // {format}\n'
+    return f'        {{"{name}", {numbers}, {{{shape}}}, {{{strides}}}}},  // {format}\n'
 
 
 def kernel(line: int) -> str:

@@ -125,8 +125,9 @@ class Memory:
         """The instructions that have to be done before this one touches a region."""
         span = region.span
         first, last = self._cut(span.start), self._cut(span.stop)
-        touches = [*self.writers[first:last], *(self.readers[first:last] if region.is_written else ())]
-        found = {other for each in touches for other, of in each if not _are_apart(of, span)}
+        # Neighbouring intervals have most touches in common.
+        touches = set().union(*self.writers[first:last], *(self.readers[first:last] if region.is_written else ()))
+        found = {other for other, of in touches if not (span.period and of.period and _are_apart(of, span))}
         own = ((number, span),)
         if not region.is_written:
             self.readers[first:last] = [each + own for each in self.readers[first:last]]

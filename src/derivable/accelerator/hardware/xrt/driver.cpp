@@ -3,7 +3,8 @@
 //   driver DESIGN.xclbin INPUTS OUTPUTS [SECONDS]
 //
 // INPUTS is a folder with a file NAME.f32 for each input of the model: float32, row by row, one or more times the elements
-// of the input. The accelerator runs once for each time. OUTPUTS gets a file NAME.f32 for each output, as many times.
+// of the input, for as many passes. The accelerator runs once for each pass, or for as many as its program does, of which
+// there has to be a multiple. OUTPUTS gets a file NAME.f32 for each output, with those of all passes.
 // A run that takes more than SECONDS, 60 if not given, is given up.
 //
 // What the design is stands in design.h, which was generated: how large its memory is, where inputs and outputs lie in it
@@ -107,19 +108,22 @@ void get(const Tensor& tensor, uint8_t* memory, std::vector<float>& values) {
 }
 
 void run(const std::string& binary, const std::string& from, const std::string& to, long seconds) {
-  std::vector<std::vector<float>> inputs, outputs(OUTPUTS.size());
-  size_t times = 1;
-  for (const Tensor& input : INPUTS) {
+  std::vector<std::vector<float>> inputs, outputs(OUTPUTS[0].size());
+  size_t times = PASSES;
+  for (const Tensor& input : INPUTS[0]) {
     const std::string path = from + "/" + input.name + ".f32";
     inputs.push_back(read<float>(path));
     const size_t found = inputs.back().size();
     if (found == 0 || found % input.size())
       throw std::runtime_error(path + " has " + std::to_string(found) + " numbers, expected a multiple of " +
                                std::to_string(input.size()));
-    if (&input == &INPUTS[0]) times = found / input.size();
+    if (&input == &INPUTS[0][0]) times = found / input.size();
     if (found != times * input.size())
-      throw std::runtime_error(path + " has numbers for " + std::to_string(found / input.size()) + " runs, the first input for " +
-                               std::to_string(times));
+      throw std::runtime_error(path + " has numbers for " + std::to_string(found / input.size()) +
+                               " passes, the first input for " + std::to_string(times));
+    if (times % PASSES)
+      throw std::runtime_error(path + " has numbers for " + std::to_string(times) + " passes, and a run does " +
+                               std::to_string(PASSES) + ": give a multiple");
     for (size_t i = 0; i < found; ++i)
       if (std::isnan(inputs.back()[i])) throw std::runtime_error(path + ": number " + std::to_string(i) + " is no number (NaN)");
   }
@@ -151,8 +155,12 @@ void run(const std::string& binary, const std::string& from, const std::string& 
 
   xrt::run start(kernel);
   start.set_arg(0, memory);
-  for (size_t time = 0; time < times; ++time) {
-    for (size_t i = 0; i < INPUTS.size(); ++i) put(INPUTS[i], &inputs[i][time * INPUTS[i].size()], bytes);
+  for (size_t time = 0; time < times / PASSES; ++time) {
+    for (size_t pass = 0; pass < PASSES; ++pass)
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const Tensor& input = INPUTS[pass][i];
+        put(input, &inputs[i][(time * PASSES + pass) * input.size()], bytes);
+      }
     memory.sync(XCL_BO_SYNC_BO_TO_DEVICE);
     start.start();
     if (start.wait(std::chrono::seconds(seconds)) != ERT_CMD_STATE_COMPLETED)
@@ -162,11 +170,12 @@ void run(const std::string& binary, const std::string& from, const std::string& 
       throw std::runtime_error(std::string("the card's memory refused ") + (errors & 1 ? "reads" : "writes") + " in run " +
                                std::to_string(time) + ": its outputs would be wrong");
     memory.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-    for (size_t i = 0; i < OUTPUTS.size(); ++i) get(OUTPUTS[i], bytes, outputs[i]);
+    for (const auto& listed : OUTPUTS)
+      for (size_t i = 0; i < listed.size(); ++i) get(listed[i], bytes, outputs[i]);
     std::cout << "run " << time << ": " << kernel.read_register(CYCLES) << " cycles\n";
   }
-  for (size_t i = 0; i < OUTPUTS.size(); ++i) {
-    const std::string path = to + "/" + OUTPUTS[i].name + ".f32";
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string path = to + "/" + OUTPUTS[0][i].name + ".f32";
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(outputs[i].data()), std::streamsize(outputs[i].size() * sizeof(float)));
     if (!file.flush()) throw std::runtime_error("cannot write " + path);
