@@ -9,8 +9,8 @@ who else uses X meanwhile (`kernels/clock.py`). By itself it takes:
     move  steps, of which each deals out a line; of P, where words are longer than a line, twice as many
     nn    columns * tiles * (2 * height + width + M - 2), equation (1), and the depth of the tree of adders
     vsa   groups * ceil(length / height) * (3 * height + length - 1), equation (4)
-    vec   steps, and the depth of the tree across lanes where there is one; where results are turned, a pass takes at
-          least as many as there are lanes, and the last one takes these to leave
+    vec   steps, and twice the depth of the tree across lanes where there is one; where results are turned, a pass takes
+          at least as many as there are lanes, and the last one takes these to leave
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Latencies:
     move: int = 7
     nn: int = 13
     vsa: int = 13
-    vec: int = 23
+    vec: int = 24
     turn: int = 2
     ports: int = PORTS
 
@@ -180,7 +180,7 @@ def demand(machine: Machine, of: Instruction, latencies: Latencies) -> Demand:
         if of.turned:
             lanes, pipeline = hazards.lanes(machine, of), latencies.vec + latencies.turn
             return steps, 0, reads, of.n2, max(lanes - of.n2, 0), lanes, pipeline, pipeline + lanes, 0
-        pipeline = latencies.vec + (int(tree_depth(machine.lanes)) if of.across else 0)
+        pipeline = latencies.vec + (2 * int(tree_depth(machine.lanes)) if of.across else 0)
         return steps, 0, reads, of.n2 if of.along else 1, 0, 1, max(pipeline - 1, 0), pipeline, 0
     return 0, 0, 0, 1, 0, 0, 0, 0, 0
 

@@ -81,7 +81,7 @@ module accelerator #(
   logic [63:0]     base, cycles;
   logic [4:0]      valid, ready, busy;
   logic [5*512-1:0] instruction;
-  logic [2:0]      waiting;
+  logic [2:0]      waiting, waited;
   logic [5*32-1:0] busy_cycles;
   logic [3*32-1:0] waiting_cycles;
   logic            has_run;
@@ -114,10 +114,11 @@ module accelerator #(
   for (genvar u = 0; u < 3; u++) begin : count_waiting
     always_ff @(posedge clk) begin
       if (clear) waiting_cycles[32*u+:32] <= '0;
-      else if (waiting[u]) waiting_cycles[32*u+:32] <= waiting_cycles[32*u+:32] + 32'd1;
+      else if (waited[u]) waiting_cycles[32*u+:32] <= waiting_cycles[32*u+:32] + 32'd1;
     end
   end
   always_ff @(posedge clk) begin
+    waited <= waiting;
     if (clear) cycles <= '0;
     else if (running) cycles <= cycles + 64'd1;
     has_run <= (has_run || running) && !clear && !rst;

@@ -87,7 +87,6 @@ module controller #(
   logic         repeats;  // it was REPEAT
   logic         is_last;  // the section is not repeated
   logic [END_COUNT_BITS-1:0] times, count;  // that the section was done before, and that it is done
-  logic [BITS-1:0] behind;                  // the instruction behind `fetched`
   logic [BITS-1:0] to, after, next;         // the first instruction of the section, the one behind it, what follows
   assign moves   = !here || |(unit & ~full);
   assign follows = first != last && !ended;
@@ -131,19 +130,16 @@ module controller #(
       fetched        <= {ahead[first][BITS_READ-1:OWNERS], UNIT_BITS'(0)};
       here           <= follows;
       {is_end, unit} <= follows ? ahead[first][OWNERS-1:0] : '0;
-      if (follows) begin
-        first  <= first + 3'd1;
-        behind <= behind + BITS'(1);
-      end
+      if (follows) first <= first + 3'd1;
     end
+    // For two cycles, as END goes to no queue and nothing follows it: `moves`, which comes late, is an enable alone.
     if (is_end) begin
       ended   <= 1'b1;
       here    <= 1'b0;
-      is_end  <= 1'b0;
       repeats <= fetched[OPERATION_LSB+:4] == END_REPEAT;
       count   <= fetched[END_COUNT_LSB+:END_COUNT_BITS];
       to      <= BITS'(fetched[END_TO_LSB+:END_TO_BITS]);
-      after   <= behind;
+      after   <= at - BITS'(underway);  // all before that came to `fetched`
     end
     is_last <= times + END_COUNT_BITS'(1) == count;
     again   <= ended && repeats && &empty && busy == 0 && !again;
@@ -153,10 +149,7 @@ module controller #(
       times   <= '0;
       running <= 1'b1;
     end
-    if (again || clear) begin
-      at     <= again ? next : '0;
-      behind <= again ? next : '0;
-    end
+    if (again || clear) at <= again ? next : '0;
     if (rst) begin
       again   <= 1'b0;
       running <= 1'b0;

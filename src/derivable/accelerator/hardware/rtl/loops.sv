@@ -2,7 +2,8 @@
 // loop i adds the stride of loop i to what the address was when the last iteration of loop i began.
 //
 // Timing: `load` in cycle 0 sets everything; from cycle 1 the outputs are those of the current step, and `step` goes to
-// the next one. `first` and `last` say of each loop whether it stands at its first and at its last iteration.
+// the next one. `first` and `last` say of each loop whether it stands at its first and at its last iteration. Counts and
+// bases are those of the load, strides have to stand still from the cycle after it.
 module loops #(
     parameter int LOOPS = 3,
     parameter int ADDRESSES = 2,
@@ -28,12 +29,25 @@ module loops #(
     else assign inner_are_done = &last[LOOPS-1:i+1];
     assign goes[i] = inner_are_done && !last[i];
 
+    // Of the load, for when the loop begins again: what is left in its first iteration, and whether that is none.
+    logic [COUNT_BITS-1:0] all;
+    logic                  is_one;
+    always_ff @(posedge clk)
+      if (load) begin
+        all    <= counts[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
+        is_one <= counts[i*COUNT_BITS+:COUNT_BITS] == COUNT_BITS'(1);
+      end
+
     logic begun;
     assign first[i] = !begun;
     always_ff @(posedge clk) begin
-      if (load || (step && inner_are_done && last[i])) begin
+      if (load) begin
         left[i*COUNT_BITS+:COUNT_BITS] <= counts[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
         last[i]                        <= counts[i*COUNT_BITS+:COUNT_BITS] == COUNT_BITS'(1);
+        begun                          <= 1'b0;
+      end else if (step && inner_are_done && last[i]) begin
+        left[i*COUNT_BITS+:COUNT_BITS] <= all;
+        last[i]                        <= is_one;
         begun                          <= 1'b0;
       end else if (step && inner_are_done) begin
         left[i*COUNT_BITS+:COUNT_BITS] <= left[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1);
@@ -45,12 +59,16 @@ module loops #(
 
   for (genvar a = 0; a < ADDRESSES; a++) begin : address
     logic [LOOPS*ADDRESS_BITS-1:0] began;  // the address when the current iteration of each loop began
+    logic [LOOPS*ADDRESS_BITS-1:0] sums;   // and with its stride: a sum for each loop is there before the choice of a loop
     logic [ADDRESS_BITS-1:0]       next;
+    for (genvar i = 0; i < LOOPS; i++) begin : of_loop
+      assign sums[i*ADDRESS_BITS+:ADDRESS_BITS] =
+          began[i*ADDRESS_BITS+:ADDRESS_BITS] + strides[(a*LOOPS+i)*ADDRESS_BITS+:ADDRESS_BITS];
+    end
     always_comb begin
       next = '0;
       for (int i = 0; i < LOOPS; i++)
-        if (goes[i])
-          next = began[i*ADDRESS_BITS+:ADDRESS_BITS] + strides[(a*LOOPS+i)*ADDRESS_BITS+:ADDRESS_BITS];
+        next |= sums[i*ADDRESS_BITS+:ADDRESS_BITS] & {ADDRESS_BITS{goes[i]}};
     end
     always_ff @(posedge clk) begin
       for (int i = 0; i < LOOPS; i++)

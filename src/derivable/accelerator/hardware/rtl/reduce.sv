@@ -1,6 +1,7 @@
-// The sum or the maximum of all lanes, by a tree with a register behind each level.
+// The sum or the maximum of all lanes, by a tree with two registers behind each level: a level compares in one cycle, two
+// halves of the numbers beside each other, and chooses in the next one.
 //
-// Timing: lanes in cycle 0, result in cycle clog2(LANES); one a cycle.
+// Timing: lanes in cycle 0, result in cycle 2 * clog2(LANES); one a cycle. `is_max` stands still.
 module reduce #(
     parameter int LANES = 8
 ) (
@@ -20,14 +21,22 @@ module reduce #(
 
     // The right part may be less deep: registers make up for it.
     localparam int RIGHT = LANES - LEFT;
-    localparam int LATE = $clog2(LEFT) - $clog2(RIGHT);
+    localparam int LATE = 2 * ($clog2(LEFT) - $clog2(RIGHT));
     logic [63:0] early;
     reduce #(.LANES(RIGHT)) of_right (.clk, .is_max, .lanes(lanes[64*LANES-1:64*LEFT]), .result(early));
     delay #(.BITS(64), .CYCLES(LATE)) make_up (.clk, .in(early), .out(right));
 
+    logic [63:0] sum, left_1, right_1;
+    logic        is_more, is_upper_more, is_upper_less, is_lower_more;
+    assign is_more = is_upper_more || (!is_upper_less && is_lower_more);
     always_ff @(posedge clk) begin
-      if (is_max) result <= $signed(left) > $signed(right) ? left : right;
-      else result <= left + right;
+      sum           <= left + right;
+      left_1        <= left;
+      right_1       <= right;
+      is_upper_more <= $signed(left[63:32]) > $signed(right[63:32]);
+      is_upper_less <= $signed(left[63:32]) < $signed(right[63:32]);
+      is_lower_more <= left[31:0] > right[31:0];
+      result        <= !is_max ? sum : is_more ? left_1 : right_1;
     end
   end
 endmodule
