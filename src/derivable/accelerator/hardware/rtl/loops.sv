@@ -119,6 +119,13 @@ module loops #(
       end
     end
   end
+  for (genvar i = 0; i < LOOPS; i++) begin : remembered
+    always_comb
+      if (begun && runs && !load) begin
+        assert (loop[i].all == counts[i*COUNT_BITS+:COUNT_BITS] - COUNT_BITS'(1));
+        assert (loop[i].is_one == (counts[i*COUNT_BITS+:COUNT_BITS] == COUNT_BITS'(1)));
+      end
+  end
   for (genvar a = 0; a < ADDRESSES; a++) begin : proved
     // Of the outermost loops up to each of them: what an iteration of it began with.
     logic [(LOOPS+1)*ADDRESS_BITS-1:0] sums;

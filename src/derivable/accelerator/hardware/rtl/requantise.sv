@@ -41,9 +41,11 @@ module requantise (
   logic        [29:0] high;           // from bit 34 on
   logic        [12:0] top;            // from bit 51 on
   logic signed [63:0] by_eights, shifted;
-  logic               is_less, is_more;
+  logic               is_beyond, is_negative, is_lower, is_higher, is_less, is_more;
   logic        [31:0] kept;
-  assign top = p03[12:0] + p12[12:0];
+  assign top     = p03[12:0] + p12[12:0];
+  assign is_less = is_beyond ? is_negative : is_lower;
+  assign is_more = is_beyond ? !is_negative : is_higher;
   always_ff @(posedge clk) begin
     p00       <= m0 * v0;
     p01       <= m0 * v1;
@@ -64,10 +66,13 @@ module requantise (
     by_eights <= $signed(total) >>> {shift[5:3], 3'd0};
     shifted   <= by_eights >>> shift[2:0];
 
-    is_less   <= shifted < 64'(least);
-    is_more   <= shifted > 64'(most);
-    kept      <= shifted[31:0];
-    y         <= is_less ? least : is_more ? most : kept;
+    // What 32 bits do not hold is beyond the bounds, which are numbers of 32 bits.
+    is_beyond   <= shifted[63:31] != {33{shifted[63]}};
+    is_negative <= shifted[63];
+    is_lower    <= $signed(shifted[31:0]) < least;
+    is_higher   <= $signed(shifted[31:0]) > most;
+    kept        <= shifted[31:0];
+    y           <= is_less ? least : is_more ? most : kept;
   end
 
   logic unused;

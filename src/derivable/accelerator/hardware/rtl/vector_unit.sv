@@ -142,7 +142,9 @@ module vector_unit #(
 
   // The memory P: addends are read with the operands, in cycle 0. Multipliers are read in cycle 12, so that they pass the
   // output register of the memory and a register behind the choice of a multiplier before the result needs them.
+  (* no_rw_check *)  // no program reads a word while MOVE writes it
   logic [32*W-1:0] memory_added[P_WORDS];
+  (* no_rw_check *)
   logic [32*W-1:0] memory_multiplied[P_WORDS];
   logic [32*W-1:0] added, added_5, multiplied, multiplied_late;
   logic [P_BITS-1:0] p_12, p_tree, p_late;
@@ -160,7 +162,7 @@ module vector_unit #(
 
   // What goes beside a step, from cycle to cycle.
   localparam int BESIDE = 6 + BITS;
-  logic              go_13, last_13, end_13, result_13, tail_11, tail_13, first_12, first_13;
+  logic              go_13, last_13, end_13, result_13, tail_11, tail_13, first_12, first_13, go_12;
   logic [BITS-1:0]   y_13;
   logic [BESIDE-1:0] beside_0, beside_11, beside_12, beside_13;
   logic              tail, result, half_4, half_5;
@@ -175,7 +177,7 @@ module vector_unit #(
     half_5    <= half_4 && late[VEC_A_TYPE_LSB+:2] == TYPE_I16;
   end
   assign tail_11  = beside_11[2];
-  assign first_12 = beside_12[1];
+  assign {first_12, go_12} = beside_12[1:0];
   assign {y_13, last_13, end_13, result_13, tail_13, first_13, go_13} = beside_13;
 
   // Which lanes take part, in a whole step and in one with a tail.
@@ -211,8 +213,12 @@ module vector_unit #(
   // Cycles 6 to 13: the operation, then the result of this step or of the inner loop so far. A maximum is one cycle's, and
   // the halves of numbers are compared beside each other.
   logic [64*S-1:0] v_14;
-  logic            sums_13;  // or the larger one stays
-  always_ff @(posedge clk) sums_13 <= !first_12 && !is_max;
+  logic            sums_13, always_13, compares_13;  // a sum; the result changes, or does if the step's is larger
+  always_ff @(posedge clk) begin
+    sums_13     <= !first_12 && !is_max;
+    always_13   <= go_12 && (first_12 || !is_max);
+    compares_13 <= go_12 && !first_12 && is_max;
+  end
   for (genvar j = 0; j < S; j++) begin : lanes
     logic signed [63:0] v_13, so_far;
     logic               is_more, is_upper_more, is_upper_less, is_lower_more;
@@ -225,7 +231,7 @@ module vector_unit #(
     assign is_more        = is_upper_more || (!is_upper_less && is_lower_more);
     assign v_14[64*j+:64] = so_far;
     always_ff @(posedge clk)
-      if (go_13 && (first_13 || sums_13 || is_more)) so_far <= sums_13 ? so_far + v_13 : v_13;
+      if (always_13 || (compares_13 && is_more)) so_far <= sums_13 ? so_far + v_13 : v_13;
   end
 
   // A lane is written if it took part in any step of the inner loop; only the last step may have a tail.
