@@ -27,18 +27,16 @@ module reduce #(
     delay #(.BITS(64), .CYCLES(LATE)) make_up (.clk, .in(early), .out(right));
 
     logic [63:0] sum, left_1, right_1;
-    logic        is_more, is_upper_more, is_upper_not_less, is_lower_more;
-    logic [2:0]  parts;
-    comparison of_parts (
-        .a(left), .b(right), .is_upper_more(parts[2]), .is_upper_not_less(parts[1]), .is_lower_more(parts[0])
-    );
-    assign is_more = is_upper_more || (is_upper_not_less && is_lower_more);
+    logic        is_more, is_upper_more, is_upper_less, is_lower_more;
+    assign is_more = is_upper_more || (!is_upper_less && is_lower_more);
     always_ff @(posedge clk) begin
-      sum     <= left + right;
-      left_1  <= left;
-      right_1 <= right;
-      {is_upper_more, is_upper_not_less, is_lower_more} <= parts;
-      result <= !is_max ? sum : is_more ? left_1 : right_1;
+      sum           <= left + right;
+      left_1        <= left;
+      right_1       <= right;
+      is_upper_more <= $signed(left[63:32]) > $signed(right[63:32]);
+      is_upper_less <= $signed(left[63:32]) < $signed(right[63:32]);
+      is_lower_more <= left[31:0] > right[31:0];
+      result        <= !is_max ? sum : is_more ? left_1 : right_1;
     end
   end
 endmodule

@@ -221,12 +221,14 @@ module vector_unit #(
   end
   for (genvar j = 0; j < S; j++) begin : lanes
     logic signed [63:0] v_13, so_far;
-    logic               is_more, is_upper_more, is_upper_not_less, is_lower_more;
+    logic               is_more, is_upper_more, is_upper_less, is_lower_more;
     lane arithmetic (
         .clk, .operation, .a(a_6[32*j+:32]), .b(b_6[32*j+:32]), .is_max, .live(lanes_12[j]), .v(v_13)
     );
-    comparison of_parts (.a(v_13), .b(so_far), .is_upper_more, .is_upper_not_less, .is_lower_more);
-    assign is_more        = is_upper_more || (is_upper_not_less && is_lower_more);
+    assign is_upper_more  = $signed(v_13[63:32]) > $signed(so_far[63:32]);
+    assign is_upper_less  = $signed(v_13[63:32]) < $signed(so_far[63:32]);
+    assign is_lower_more  = v_13[31:0] > so_far[31:0];
+    assign is_more        = is_upper_more || (!is_upper_less && is_lower_more);
     assign v_14[64*j+:64] = so_far;
     always_ff @(posedge clk)
       if (always_13 || (compares_13 && is_more)) so_far <= sums_13 ? so_far + v_13 : v_13;
