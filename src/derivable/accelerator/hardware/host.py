@@ -62,11 +62,13 @@ def design(lowered: Lowered) -> str:
     """The text of design.h. An output that is named twice is there twice, with a number behind its name."""
     shown, names = names_of_outputs(lowered), lowered.graph.outputs
     inputs, outputs = "", ""
-    for places in lowered.places:
-        listed = [_tensor(name, places.inputs[name], lowered.formats[name]) for name in lowered.inputs]
-        found = [_tensor(title, view, lowered.formats[name]) for title, name, view in zip(shown, names, places.outputs)]
+    for of_pass in lowered.places:
+        listed = [_tensor(name, of_pass.inputs[name], lowered.formats[name]) for name in lowered.inputs]
+        written = [
+            _tensor(title, view, lowered.formats[name]) for title, name, view in zip(shown, names, of_pass.outputs)
+        ]
         inputs += f"    {{\n{''.join(listed)}    }},\n"
-        outputs += f"    {{\n{''.join(found)}    }},\n"
+        outputs += f"    {{\n{''.join(written)}    }},\n"
     return f"""// Generated: {lowered.machine}.
 #pragma once
 

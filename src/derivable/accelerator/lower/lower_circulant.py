@@ -4,7 +4,7 @@ Lanes then need not turn vectors into columns and back, and vectors go to the ar
 as many bytes for each entry of the constant as vectors are long, so it pays for many vectors with the same constant.
 Sums and their rounding are those of the convolution, bit by bit.
 
-    [400 places, 2 inputs, 4 blocks, 16 entries] by [2, 4, 16]   two products of [400, 64] by [64, 64], which has four
+    [400 vectors, 2 inputs, 4 blocks, 16 entries] by [2, 4, 16]   two products of [400, 64] by [64, 64], which has four
                                                                  circulant matrices of 16 x 16 on its diagonal
 """
 
@@ -40,13 +40,13 @@ MARGIN = 1.5  # how many times more cycles columns take: other operators may wan
 class Circulant:
     """A binding as products of matrices.
 
-    place     of the constant
-    axes      along which the constant differs: each of their places has a product
+    operand   the number of the constant's, 0 or 1
+    axes      along which the constant differs: each index along them has a product
     together  blocks that a product has, side by side
     layer     of which each repeat is such a product
     """
 
-    place: int
+    operand: int
     axes: tuple[int, ...]
     together: int
     layer: Layer
@@ -55,16 +55,16 @@ class Circulant:
 def plan(state: State, of: Operator) -> Circulant | None:
     """How a binding is products of matrices; None where convolutions in columns take fewer cycles, or where it is not
     known yet how its operand lies."""
-    constants = [place for place, name in enumerate(of.inputs) if state.is_constant(name)]
+    constants = [number for number, name in enumerate(of.inputs) if state.is_constant(name)]
     value = _expected(state, of.inputs[1 - constants[0]]) if len(constants) == 1 else None
     if value is None:
         return None
     machine, shape, length = state.machine, of.shape, of.shape[-1]
-    place, view = constants[0], value.view.expanded(shape)
-    own = state.constant(of.inputs[place]).shape
-    own = (*(1,) * (len(shape) - len(own)), *own)
-    axes = tuple(axis for axis, n in enumerate(own[:-1]) if n > 1)
-    if view.strides[-1] != 1 or own[-1] != length or len(_rows(view, view, axes)) > MOST_LOOPS:
+    operand, view = constants[0], value.view.expanded(shape)
+    sizes = state.constant(of.inputs[operand]).shape
+    sizes = (*(1,) * (len(shape) - len(sizes)), *sizes)
+    axes = tuple(axis for axis, n in enumerate(sizes[:-1]) if n > 1)
+    if view.strides[-1] != 1 or sizes[-1] != length or len(_rows(view, view, axes)) > MOST_LOOPS:
         return None
     together = 1
     if axes and axes[-1] == len(shape) - 2 and view.strides[-2] == length:
@@ -73,7 +73,7 @@ def plan(state: State, of: Operator) -> Circulant | None:
     terms, count = together * length, elements(shape[:-1])
     products = math.prod(shape[axis] for axis in axes) // together
     rows = count // together // products
-    found = Circulant(place, axes, together, Layer(rows, terms, terms, products))
+    how = Circulant(operand, axes, together, Layer(rows, terms, terms, products))
     parts, weights = ceil_div(terms, machine.height), products * terms * terms
     if weights > machine.x // LARGEST_PART or min(machine.a, machine.b, machine.c) < 4 * machine.height * parts:
         return None
@@ -82,7 +82,7 @@ def plan(state: State, of: Operator) -> Circulant | None:
     as_layers = products * ceil_div(terms, machine.width) * ceil_div(parts, machine.sub_arrays) * tile
     as_layers += products * rows * ceil_div(terms, machine.line) + 2 * ceil_div(weights, machine.line)
     narrow = View(0, "i8", shape, like(shape, view.strides), 0)
-    if value.format != state.formats.operands[of.name, 1 - place]:
+    if value.format != state.formats.operands[of.name, 1 - operand]:
         as_layers += moving_cycles(view, narrow, machine.lanes)
     # As convolutions: moves of both operands, a word for each entry, and lanes before them.
     arrays = state.arrays_of(of)
@@ -90,7 +90,7 @@ def plan(state: State, of: Operator) -> Circulant | None:
     in_columns = temporal_cycles(Vectors(count, length, halves), machine.height, machine.width, arrays)
     in_columns += 2 * length * ceil_div(count, machine.width)
     in_columns += moving_cycles(view, replace(narrow, strides=canonical(shape)), machine.lanes)
-    return found if MARGIN * as_layers < in_columns else None
+    return how if MARGIN * as_layers < in_columns else None
 
 
 def _expected(state: State, name: str) -> Value | None:
@@ -101,8 +101,8 @@ def _expected(state: State, name: str) -> Value | None:
     before = _expected(state, of.inputs[0]) if of.kind in VIEWS else None
     if before is None:
         return None
-    found = of_view(of, before.view)
-    return None if found is None else Value(before.format, found)
+    view = of_view(of, before.view)
+    return None if view is None else Value(before.format, view)
 
 
 def circulant(state: State, of: Operator, how: Circulant) -> Iterator[None]:
@@ -114,34 +114,34 @@ def circulant(state: State, of: Operator, how: Circulant) -> Iterator[None]:
     format = state.formats[of.name]
     multiplier, shift = state.scaling(formats[0].scale * formats[1].scale / format.scale)
     columns = Columns(np.zeros(terms), np.full(terms, multiplier), shift)
-    places = _products(shape, how)
+    firsts = _products(shape, how)
     parts = ceil_div(terms, machine.height)
     constant = np.broadcast_to(
-        formats[how.place].steps(state.constant(of.inputs[how.place])),
+        formats[how.operand].steps(state.constant(of.inputs[how.operand])),
         [n if axis in (*how.axes, len(shape) - 1) else 1 for axis, n in enumerate(shape)],
     )
     spread = spreading(state, 1, parts, terms, rows, rows)[-1]
     loaded = []
-    for place in places:
-        blocks = [constant[(*place[:-1], place[-1] + k)] for k in range(how.together)]
-        words = words_of(_matrix(blocks, of.kind == "unbind", how.place)[:, None], machine.height)
+    for first in firsts:
+        blocks = [constant[(*first[:-1], first[-1] + k)] for k in range(how.together)]
+        words = words_of(_matrix(blocks, of.kind == "unbind", how.operand)[:, None], machine.height)
         loaded.append(load(state, [0], parts, 1, columns, words, format.clamp, spread=spread))
     yield
-    name = of.inputs[1 - how.place]
-    view = state.converted(name, formats[1 - how.place]).expanded(shape)
+    name = of.inputs[1 - how.operand]
+    view = state.converted(name, formats[1 - how.operand]).expanded(shape)
     order = like(shape, view.strides)
     out = state.new(shape, format.stored, order)
     loops = _rows(view, out, how.axes)
     if len(loops) > MOST_LOOPS:
-        view = state.converted(name, formats[1 - how.place], shape, order)
+        view = state.converted(name, formats[1 - how.operand], shape, order)
         loops = _rows(view, out, how.axes)
     # The innermost loop is the shortest, since all of it is in the memories at once.
     loops = sorted([*loops, *[(1, 0, 0)] * (MOST_LOOPS - len(loops))], key=lambda loop: -loop[0])
     (high, row, out_row), (images, image, out_image), (wide, step, out_step) = loops
     yield
-    for place, ready in zip(places, loaded):
+    for first, ready in zip(firsts, loaded):
         start, to = (
-            of.address + of.size * sum(i * stride for i, stride in zip(place, of.strides)) for of in (view, out)
+            of.address + of.size * sum(i * stride for i, stride in zip(first, of.strides)) for of in (view, out)
         )
         stream = Stream(start, image, row, step, wide, terms)
         strides = (out_image, out_row, out_step, 1)
@@ -151,10 +151,10 @@ def circulant(state: State, of: Operator, how: Circulant) -> Iterator[None]:
 
 
 def _products(shape: Shape, how: Circulant) -> list[tuple[int, ...]]:
-    """Where each product begins, along all axes but that of entries."""
+    """The index of the first vector of each product, along all axes but that of entries."""
     counts = [n if axis in how.axes else 1 for axis, n in enumerate(shape[:-1])]
     counts[-1] //= how.together
-    return [(*place[:-1], place[-1] * how.together) for place in np.ndindex(*counts)]
+    return [(*index[:-1], index[-1] * how.together) for index in np.ndindex(*counts)]
 
 
 def _rows(view: View, out: View, axes: tuple[int, ...]) -> list[tuple[int, int, int]]:
@@ -164,27 +164,30 @@ def _rows(view: View, out: View, axes: tuple[int, ...]) -> list[tuple[int, int, 
         for axis, n in enumerate(view.shape[:-1])
         if n > 1 and axis not in axes
     ]
-    found: list[tuple[int, int, int]] = []
+    loops: list[tuple[int, int, int]] = []
     for n, near, far in sorted(listed, key=lambda loop: (-loop[2], -loop[1])):
-        if found and found[-1][1:] == (n * near, n * far):
-            found[-1] = (found[-1][0] * n, near, far)
+        if loops and loops[-1][1:] == (n * near, n * far):
+            loops[-1] = (loops[-1][0] * n, near, far)
         else:
-            found.append((n, near, far))
-    return found
+            loops.append((n, near, far))
+    return loops
 
 
-def _matrix(blocks: list[np.ndarray], is_reverse: bool, place: int) -> np.ndarray:
-    """The matrix [result, entry] of a binding by constants, of blocks that are side by side."""
+def _matrix(blocks: list[np.ndarray], is_reverse: bool, operand: int) -> np.ndarray:
+    """The matrix [result, entry] of a binding by constants, of blocks that are side by side.
+
+    operand  the number of the constant's
+    """
     length = len(blocks[0])
     result, entry = np.ogrid[:length, :length]
     if not is_reverse:
         at = result - entry
-    elif place == 1:
+    elif operand == 1:
         at = entry - result
     else:
         at = entry + result
-    found = np.zeros((len(blocks) * length,) * 2, np.int64)
+    matrix = np.zeros((len(blocks) * length,) * 2, np.int64)
     for k, block in enumerate(blocks):
-        own = slice(k * length, (k + 1) * length)
-        found[own, own] = block[at % length]
-    return found
+        part = slice(k * length, (k + 1) * length)
+        matrix[part, part] = block[at % length]
+    return matrix
