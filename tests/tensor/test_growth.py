@@ -118,6 +118,7 @@ PROGRAMS = {
     "ranks of pages by X": (SHARES, lambda p: vjp(p, "X")),
     "hubs and authorities": (HUBS, None),
     "BM25": (BM25, None),
+    "BM25 by A": (BM25, lambda p: vjp(p, "A", pattern="own")),
     "a factorisation machine": (MACHINE, None),
     "a smooth function by X": (SMOOTH, lambda p: gradient(p, "X")),
 }  # fmt: skip

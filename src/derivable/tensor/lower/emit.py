@@ -115,10 +115,10 @@ def made_once(program: Program, of: Type, spec: Spec, size: Callable[[str, Any, 
 
     size  (source, name, part) of an argument -> the number, or the average length of the parts that offsets say
 
-    An entry that is looked up costs the loops that lead to it: of a sum by columns those over all rows. Each tensor
-    that is used in loops inside of which it is not named is made whole by way of trial, and stays so if it takes fewer
-    steps. Those that were made before are then left out by way of trial too: where what they read is made, it may take
-    fewer steps to look their entries up.
+    An entry that is looked up costs the loops that lead to it: of a sum by columns those over all rows. At first each
+    tensor that is used in loops inside of which it is not named is made whole, and each that these read. Each is then
+    left out by way of trial, and stays out if that takes fewer steps: where few of its entries are read, or what it
+    reads is made. To begin with none would end where several pay only together, as what makes one looks up the next.
     """
 
     def built(made: Sequence[t.Node]) -> tuple[float, Built]:
@@ -126,21 +126,18 @@ def made_once(program: Program, of: Type, spec: Spec, size: Callable[[str, Any, 
         return _steps(trial, size), trial
 
     made: list[t.Node] = []
-    steps, best = built(made)
-    tried: set[int] = set()
-    while node := next((node for node in best.again if id(node) not in tried), None):
-        tried.add(id(node))
-        taken, trial = built([*made, node])
-        if taken >= steps:
-            continue
-        made, best, steps = [*made, node], trial, taken
-        for other in made[:-1]:
-            fewer = [each for each in made if each is not other]
-            taken, trial = built(fewer)
+    steps, trial = built(made)
+    while added := [node for node in trial.again if all(node is not other for other in made)]:
+        made += added
+        steps, trial = built(made)
+    is_better = True
+    while is_better:
+        is_better = False
+        for node in list(made):
+            fewer = [other for other in made if other is not node]
+            taken, _ = built(fewer)
             if taken < steps:
-                made, best, steps = fewer, trial, taken
-        # What a tensor that is made reads is read more often than before, or less.
-        tried = {id(node) for node in made}
+                made, steps, is_better = fewer, taken, True
     return tuple(made)
 
 
