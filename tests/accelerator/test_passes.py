@@ -10,12 +10,12 @@ from torch import nn
 import derivable as dv
 from accelerator.readers import parse
 from derivable.accelerator.designs.report import html as page
-from derivable.accelerator.hardware import host, simulation
+from derivable.accelerator.hardware import simulation
 from derivable.accelerator.lower.lower import lower
 from derivable.accelerator.machine.machine import timing
 from derivable.accelerator.operators.evaluation import in_passes
 from derivable.accelerator.operators.operators import Builder
-from derivable.core.diagnostics import DomainError, LimitError, ShapeError, UnsupportedError
+from derivable.core.diagnostics import DomainError, LimitError, ShapeError
 
 from .networks import calibrated
 from .test_designs import MODELS, SMALL, needs_verilator
@@ -124,8 +124,6 @@ def test_what_cannot_be_is_refused():
     quantised, _ = calibrated(Chain(), (torch.rand(2, 4, 8, 8),))
     with pytest.raises(DomainError, match="passes"):
         lower(quantised, SMALL, passes=0)
-    with pytest.raises(UnsupportedError, match="the program does 2"):
-        host.design(lower(quantised, SMALL, passes=2))
     with pytest.raises(DomainError, match="in_flight"):
         lower(quantised, SMALL, in_flight=0)
     with pytest.raises(LimitError, match="memory for 64"):
