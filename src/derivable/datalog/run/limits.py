@@ -358,17 +358,17 @@ class Watch(Deadline):
         added = self.end_instruction()
         effort = self.largest(executor, added)
         where = f"stratum {self.stratum}" + (f", round {self.round:,}" if stratum.is_recursive else "")
-        rows = [f"{what}\n  in {where}, with {_tuples(self.tuples)} in all"]
+        rows = [f"{what}\n  in {where}, with {counted(self.tuples, 'tuple')} in all"]
         span: Span | None = None
         aggregate: AggregateRule | None = None
         if effort is not None:
             relation = effort.instruction.relation
             table = executor.tables[relation]
             name = "an intermediate relation" if relation.startswith("#") else f"`{relation}`"
-            who = f"the rule of {name}, which has {_tuples(table.num_known)},"
+            who = f"the rule of {name}, which has {counted(table.num_known, 'tuple')},"
             if isinstance(effort.instruction, AggregateRule):
                 aggregate = effort.instruction
-                who = f"`{aggregate.operator}` over {_rows(executor.tables[aggregate.body].num_known)}"
+                who = f"`{aggregate.operator}` over {counted(executor.tables[aggregate.body].num_known, 'row')}"
             rows.append(f"  {who} {effort.growth_text()}")
             origin = getattr(effort.instruction, "origin", None)
             span = getattr(effort.instruction if origin is None else origin.clause, "span", NOWHERE)
@@ -425,7 +425,7 @@ class Watch(Deadline):
             note += f" ({names[0]}{', ...' if len(names) > 1 else ''})"
         if stratum.is_recursive:
             note += f", round {self.round:,}"
-        self.advance(0, f"{note}, {_tuples(tuples)}, {rate:,.0f} a second")
+        self.advance(0, f"{note}, {counted(tuples, 'tuple')}, {rate:,.0f} a second")
         self.shown = now, tuples
 
     def hide(self) -> None:
@@ -459,9 +459,6 @@ def too_deep(source: str | None = None) -> UnsupportedError:
     return UnsupportedError("an expression of the program is nested too deep", source=source, hint=hint)
 
 
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' if count != 1 else ''}"
-
-
-def _tuples(count: int) -> str:
-    return f"{count:,} tuple{'' if count == 1 else 's'}"
+def counted(count: int, what: str) -> str:
+    """A number of things in words, such as "1,000 rows"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -12,6 +12,7 @@ from derivable.datalog.ram import nodes as m
 from derivable.datalog.ram.text import operator_texts
 from derivable.datalog.rules import nodes as r
 from derivable.datalog.rules.text import rule_text
+from derivable.datalog.run.limits import counted
 
 # Rules that the text shows, the most expensive ones.
 SHOWN = 40
@@ -199,10 +200,10 @@ class _Text:
         for number, (stratum, effort) in enumerate(zip(profile.ram.strata, profile.strata)):
             if number not in with_rules and effort.seconds < 0.05:
                 continue
-            kind = f" (recursive, {_number(effort.rounds, 'round')})" if stratum.loop else ""
+            kind = f" (recursive, {counted(effort.rounds, 'round')})" if stratum.loop else ""
             names = [name for name in stratum.relations if not name.startswith("#")] or list(stratum.relations)
             shown = ", ".join(names[:8]) + (f", ... {len(names)} in all" if len(names) > 8 else "")
-            rows = _number(max(effort.rows, effort.size), "row")
+            rows = counted(max(effort.rows, effort.size), "row")
             lines.append(f"stratum {number}{kind}: {shown}; {rows}, {_seconds(effort.seconds)}")
             if effort.note:
                 lines.append(f"  {effort.note}")
@@ -216,12 +217,12 @@ class _Text:
         return lines
 
     def instruction(self, effort: Effort) -> list[str]:
-        head = f"  {_number(effort.runs, 'run')}, {_number(effort.candidates, 'candidate')}"
+        head = f"  {counted(effort.runs, 'run')}, {counted(effort.candidates, 'candidate')}"
         head += f", {effort.rows:,} new" if effort.rows else ""
         head += f"; by {effort.route}" if effort.route.name else ""
         if effort.since is not None:
             number, rows = effort.since
-            head = f"  new order from round {number:,} on, at {_number(rows, 'row')}: {head.lstrip()}"
+            head = f"  new order from round {number:,} on, at {counted(rows, 'row')}: {head.lstrip()}"
         if not isinstance(effort.instruction, m.Store):
             return [head]
         nodes = effort.instruction.query.operators
@@ -242,10 +243,6 @@ def rule_of(instruction: m.Instruction) -> r.Clause | m.AggregateRule:
         assert instruction.origin is not None
         return instruction.origin.clause
     return instruction
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _seconds(seconds: float) -> str:
