@@ -7,7 +7,7 @@ forward mode, `torch.func`, and what makes graphs: `torch.compile`, `torch.expor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import is_not
@@ -214,6 +214,30 @@ def is_finite(tensor: torch.Tensor) -> bool:
     """Whether the sum of all numbers is finite; as if it were, where there are no numbers to look at."""
     has_none = is_observed() or tensor.is_meta or not tensor.is_cpu or is_legacy_copies(tensor)
     return has_none or bool(tensor.detach().sum().isfinite())
+
+
+def where_not_finite(
+    total: torch.Tensor,
+    leaves: Mapping[Any, torch.Tensor],
+    adjoint: Callable[[Any, torch.Tensor], torch.Tensor | None],
+) -> None:
+    """Let the adjoints of `leaves`, from which `total` is computed, be another function's where that of `total` is not
+    finite.
+
+    adjoint  (key of the leaf, adjoint of `total`) -> that of the leaf, None for what torch makes it
+    """
+    seeds: list[torch.Tensor] = []
+
+    def reached(seed: torch.Tensor | None) -> None:
+        # None stands for zeros.
+        seeds[:] = [] if seed is None or is_finite(seed) else [seed]
+
+    def mended(key: Any, _: torch.Tensor | None) -> torch.Tensor | None:
+        return adjoint(key, seeds[0]) if seeds else None
+
+    total.register_hook(reached)
+    for key, leaf in leaves.items():
+        leaf.register_hook(partial(mended, key))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from derivable.core.graph import offsets_of
 from derivable.device.cpu.memory import empty, zeros
 from derivable.tensor.call.call_cache import CachedCall, CallRecorder, is_parameter, is_plain, product_of
 from derivable.tensor.call.factored import NotExact, Product
-from derivable.tensor.formats.held import Held, by_first_axes
+from derivable.tensor.formats.held import Held
 from derivable.tensor.language.types import BOOL, INT
 from derivable.tensor.lower.emit import Spec
 from derivable.tensor.lower.parallel_loops import Starts
@@ -147,10 +147,8 @@ class Call:
                 self.sizes |= {(name, k): size for k, size in enumerate(found.shape)}
             else:
                 self.scalars[name] = found
-        for name in kernel.searched & self.taken.keys():
-            if held[name] is self.taken[name]:
-                # Stages take numbers that need be no elements of their semirings.
-                held[name] = by_first_axes(held[name], "real" if kernel.precision else kernel.semiring)
+        if kernel.searched:
+            held |= kernel.stored_for_search({name: of for name, of in self.taken.items() if held[name] is of})
         formats = tuple((name, *held[name].signature) for name, of in kernel.staged.inputs.items() if of.order)
         return Spec(
             formats, kernel.semiring, kernel.precision or self._precision(), "", in_place="destinations" in kernel.on,

@@ -24,7 +24,7 @@ from derivable.tensor.call.call import Call, Pattern
 from derivable.tensor.call.call_cache import CachedCalls
 from derivable.tensor.call.factored import Factored, NotExact, Product, is_simple
 from derivable.tensor.formats.format import Format, families, format_of
-from derivable.tensor.formats.held import Held, hold, packed
+from derivable.tensor.formats.held import Held, by_first_axes, hold, packed
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import by_name, free_variables, names_in, replaced, unique_names
 from derivable.tensor.language.check import Types, check, scope
@@ -294,7 +294,7 @@ class Kernel(CachedCalls):
         return Product(made, whole, [name for name in whole.inputs if name not in made])
 
     def multiplied(self, left: Any, right: Any, out: Any = None) -> Any:
-        """An outer product in the form that was asked for. Raises NotExact, but where it stays in its factors."""
+        """An outer product in the form of results. Raises NotExact, but where it stays in its factors."""
         whole = Factored(*(coordinates(part) if is_sparse(part) else dense_array(part) for part in (left, right)))
         if self.output is not None and not whole.is_finite:
             raise NotExact
@@ -401,6 +401,12 @@ class Kernel(CachedCalls):
             self._add_stage(problem)
         self._built.clear()
         self._made = None
+
+    def stored_for_search(self, held: Mapping[str, Held]) -> dict[str, Held]:
+        """Those that loops look up, stored so that the first indices lead to their entries."""
+        # Stages take numbers that need be no elements of their semirings.
+        semiring = "real" if self.precision else self.semiring
+        return {name: by_first_axes(held[name], semiring) for name in self.searched & held.keys()}
 
     def _add_stage(self, problem: NotWhole) -> None:
         """Make a tensor whole, as a stage of its own if possible."""
@@ -521,7 +527,7 @@ class _OfProduct(Kernel):
 
     @property
     def exact(self) -> Kernel:
-        """None: that other kernel starts again, as numbers that cancel are told from entries that are not there."""
+        """None: the other kernel starts again, as a sum of numbers that cancel differs from a missing entry."""
         raise NotExact
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from derivable.algebra.semiring import Semiring
-from derivable.bridge.torch import has_nan, is_captured, is_finite, is_observed, lacks_memory, no_memory
+from derivable.bridge.torch import has_nan, is_captured, is_observed, lacks_memory, no_memory, where_not_finite
 from derivable.bridge.torch_columns import Torch
 from derivable.core.diagnostics import DomainError, ShapeError, UnsupportedError
 from derivable.parallel.program import nodes as n
@@ -188,8 +188,8 @@ class DeviceKernel(Kernel):
         return self._called(values, out)
 
     def _watched(self, values: dict[str, Any], out: Any) -> Any:
-        """The result, whose derivatives in reverse mode are right for adjoints that are not finite too: numbers that
-        cancel in a sum are told from entries that are not there."""
+        """The result, whose derivatives in reverse mode are right for adjoints that are not finite too: a sum of
+        numbers that cancel differs from a missing entry."""
         leaves = {
             name: x
             for name, x in values.items()
@@ -199,23 +199,14 @@ class DeviceKernel(Kernel):
         total = self._called({**values, **views}, out)
         if not (leaves and isinstance(total, torch.Tensor) and total.layout == torch.strided and total.requires_grad):
             return total
-        seeds: list[torch.Tensor] = []
 
-        def reached(seed: torch.Tensor | None) -> None:
-            # None stands for zeros.
-            seeds[:] = [] if seed is None or is_finite(seed) else [seed]
-
-        def mended(name: str, _: torch.Tensor | None) -> torch.Tensor | None:
-            if not seeds:
-                return None
+        def adjoint(name: str, seed: torch.Tensor) -> torch.Tensor | None:
             records = torch.is_grad_enabled()
             with torch.enable_grad():
                 again = self.exact.call_anew(dict(values), None)
-            return torch.autograd.grad(again, leaves[name], seeds[0], create_graph=records, allow_unused=True)[0]
+            return torch.autograd.grad(again, leaves[name], seed, create_graph=records, allow_unused=True)[0]
 
-        total.register_hook(reached)
-        for name, view in views.items():
-            view.register_hook(partial(mended, name))
+        where_not_finite(total, views, adjoint)
         return total
 
     def _called(self, values: dict[str, Any], out: Any) -> Any:

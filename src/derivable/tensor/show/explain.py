@@ -15,7 +15,7 @@ from derivable.kernel.emit_llvm import emit_llvm
 from derivable.tensor.analysis.axes import size_inputs
 from derivable.tensor.call.compilation import Kernel, compile
 from derivable.tensor.formats.format import Format
-from derivable.tensor.formats.held import by_first_axes, hold
+from derivable.tensor.formats.held import hold
 from derivable.tensor.language import nodes as t
 from derivable.tensor.language.binding import substitute
 from derivable.tensor.language.program import Program
@@ -74,7 +74,7 @@ def _stage(kernel: Kernel, stage: str, values: Mapping[str, Any]) -> str:
         return str(found[-1].after)
     if stage == "physical":
         held = chosen.taken(values or _examples(chosen))
-        held |= {name: by_first_axes(of, chosen.semiring) for name, of in held.items() if name in kernel.searched}
+        held |= kernel.stored_for_search(held)
         lines = [f"let {name} = {_prefixed(of.format, name)} in" for name, of in held.items()]
         return "\n".join([*lines, str(chosen.staged)])
     return "\n\n".join(map(str if stage == "loops" else _source, _kernels(chosen, values)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,6 +88,8 @@ def _watched(
     """The sum of finite numbers, with derivatives in reverse mode that are right for any adjoint."""
     import torch
 
+    from derivable.bridge.torch import where_not_finite
+
     watched = [
         with_numbers(value, numbers.view_as(numbers))
         if isinstance(numbers := numbers_of(value), torch.Tensor) and numbers.requires_grad
@@ -100,21 +101,12 @@ def _watched(
     if not numbers.requires_grad:
         return total
     pattern = with_numbers(total, numbers.detach())
-    seeds: list[Any] = []
+    views = {k: numbers_of(view) for k, (value, view) in enumerate(zip(values, watched)) if view is not value}
 
-    def reached(seed: torch.Tensor | None) -> None:
-        # None stands for zeros.
-        seeds[:] = [] if seed is None or _is_finite(seed) else [seed]
+    def adjoint(position: int, seed: torch.Tensor) -> torch.Tensor:
+        return _adjoint(contract, values, axes, result, with_numbers(pattern, seed), position)
 
-    def mended(position: int, _: torch.Tensor | None) -> torch.Tensor | None:
-        if not seeds:
-            return None
-        return _adjoint(contract, values, axes, result, with_numbers(pattern, seeds[0]), position)
-
-    numbers.register_hook(reached)
-    for position, (value, its) in enumerate(zip(values, watched)):
-        if its is not value:
-            numbers_of(its).register_hook(partial(mended, position))
+    where_not_finite(numbers, views, adjoint)
     return total
 
 
