@@ -28,8 +28,8 @@ class Node:
     begin, end  of its first and its last instruction
     busy        of each unit: cycles of work for it
     unit        "nn" or "vsa" for what the array does, else ""
-    equation    cycles of equation (1) or (4) with the sub-arrays that it has; 0 beside the array. Of a binding that is
-                done as a layer they are those of that layer
+    equation    cycles of equation (1) or (4) with the sub-arrays that it has, of a binding that is done as a layer
+                those of that layer; 0 for what other units do
     blocks      more than that since taps and blocks of channels are whole tiles
     cuts        more, since rows, the reduction or vectors go in pieces that fit the memories and overlap with moves
     constants   more: pipelines, and the tree of adders, of each instruction

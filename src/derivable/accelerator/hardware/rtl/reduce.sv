@@ -1,5 +1,5 @@
-// The sum or the maximum of all lanes, by a tree with two registers behind each level: a level compares in one cycle, two
-// halves of the numbers beside each other, and chooses in the next one.
+// The sum or the maximum of all lanes, by a tree with two registers behind each level: a level compares the
+// two halves of its numbers in parallel in one cycle, and chooses in the next one.
 //
 // Timing: lanes in cycle 0, result in cycle 2 * clog2(LANES); one a cycle. `is_max` stands still.
 module reduce #(

@@ -9,7 +9,8 @@
 //   turned  the results of a pass of the inner loop are bytes, which leave lane by lane (turner.sv); a pass shorter than
 //           there are lanes is followed by cycles without a step, until as many have gone by
 //
-// What belongs to a step goes beside it: the address of its result, its word of P, and which lanes take part.
+// What belongs to a step goes through the pipeline with it: the address of its result, its word of P, and which lanes take
+// part.
 //
 // Timing: the first step is read in the cycle after the instruction is accepted; its result is written 23 cycles later,
 // and 2 * clog2(S) more with `across`; `done` the cycle after the last result. Turned, the last pass leaves from 26 cycles
@@ -59,7 +60,7 @@ module vector_unit #(
   localparam int DEPTH = 2 * $clog2(S);  // cycles of the tree of `across`
 
   // The instruction, and what of it every stage needs: those from cycle 1 on have it from a second register, which is
-  // beside the lanes.
+  // for the lanes.
   logic [511:0] held, late;
   logic         active;
   logic         from_c, is_b_read, is_along, is_across, is_max, is_drain, is_one_a, is_turned;
@@ -160,25 +161,25 @@ module vector_unit #(
   assign p_late = is_across ? p_tree : p_12;
   delay #(.BITS(32 * W), .CYCLES(4)) added_to_5 (.clk, .in(added), .out(added_5));
 
-  // What goes beside a step, from cycle to cycle.
-  localparam int BESIDE = 6 + BITS;
+  // What goes through the pipeline with a step.
+  localparam int CONTROL = 6 + BITS;
   logic              go_13, last_13, end_13, result_13, tail_11, tail_13, first_12, first_13, go_12;
   logic [BITS-1:0]   y_13;
-  logic [BESIDE-1:0] beside_0, beside_11, beside_12, beside_13;
+  logic [CONTROL-1:0] control_0, control_11, control_12, control_13;
   logic              tail, result, half_4, half_5;
-  assign tail     = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
-  assign result   = !is_along || last[2];
-  assign beside_0 = {addresses[2*BITS+:BITS], &last, last[2], result, tail, first[2] || !is_along, step};
-  delay #(.BITS(BESIDE), .CYCLES(11)) to_11 (.clk, .in(beside_0), .out(beside_11));
+  assign tail      = held[VEC_TAIL_LSB+:8] != 0 && (held[VEC_TAIL_INNER_LSB] ? last[2] : last[1]);
+  assign result    = !is_along || last[2];
+  assign control_0 = {addresses[2*BITS+:BITS], &last, last[2], result, tail, first[2] || !is_along, step};
+  delay #(.BITS(CONTROL), .CYCLES(11)) to_11 (.clk, .in(control_0), .out(control_11));
   delay #(.BITS(1), .CYCLES(4)) half_to_4 (.clk, .in(addresses[0]), .out(half_4));
   always_ff @(posedge clk) begin
-    beside_12 <= beside_11;
-    beside_13 <= beside_12;
-    half_5    <= half_4 && late[VEC_A_TYPE_LSB+:2] == TYPE_I16;
+    control_12 <= control_11;
+    control_13 <= control_12;
+    half_5     <= half_4 && late[VEC_A_TYPE_LSB+:2] == TYPE_I16;
   end
-  assign tail_11  = beside_11[2];
-  assign {first_12, go_12} = beside_12[1:0];
-  assign {y_13, last_13, end_13, result_13, tail_13, first_13, go_13} = beside_13;
+  assign tail_11  = control_11[2];
+  assign {first_12, go_12} = control_12[1:0];
+  assign {y_13, last_13, end_13, result_13, tail_13, first_13, go_13} = control_13;
 
   // Which lanes take part, in a whole step and in one with a tail.
   logic [S-1:0] whole_lanes, tail_lanes, lanes_12;
@@ -211,7 +212,7 @@ module vector_unit #(
   end
 
   // Cycles 6 to 13: the operation, then the result of this step or of the inner loop so far. A maximum is one cycle's, and
-  // the halves of numbers are compared beside each other.
+  // the two halves of numbers are compared in parallel.
   logic [64*S-1:0] v_14;
   logic            sums_13, always_13, compares_13;  // a sum; the result changes, or does if the step's is larger
   always_ff @(posedge clk) begin
@@ -239,7 +240,7 @@ module vector_unit #(
   assign tail_of_result = first_13 ? tail_13 : tail_kept;
   always_ff @(posedge clk) if (go_13) tail_kept <= tail_of_result;
 
-  // Across lanes: a result that goes through the tree takes longer, and what is beside it, too.
+  // Across lanes: a result that goes through the tree takes longer, and so does what goes with it.
   localparam int LATER = 4 + BITS;
   logic [LATER-1:0]  later_13, later_tree, later;
   logic [63:0]       v_tree;
@@ -369,5 +370,5 @@ module vector_unit #(
   end
 
   logic unused;
-  assign unused = &{1'b0, held, instruction, data_a, data_b, p_address, first, addresses, beside_13};
+  assign unused = &{1'b0, held, instruction, data_a, data_b, p_address, first, addresses, control_13};
 endmodule
